@@ -1,0 +1,1 @@
+//! Speed measurements and their report.

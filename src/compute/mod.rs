@@ -1,0 +1,1 @@
+//! The operations a decoder needs, on a device.

@@ -1,0 +1,1 @@
+//! Intake, scheduler, the step loop, output.

@@ -1,0 +1,15 @@
+//! Who owns which block of the KV cache. Ids and counts only, never a tensor.
+
+/// Index of a block in the pool. Block 0 is the null block: it holds a place in a table and is
+/// never owned, written or read.
+pub type BlockId = u32;
+
+/// What one layer keeps of the past. A model declares one for each layer; layers of the same kind
+/// form a group, and a sequence has one block table for each group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CacheSpec {
+    /// Every token.
+    Full,
+    /// The last `window` tokens (the token itself included).
+    Sliding { window: usize },
+}

@@ -1,0 +1,38 @@
+//! glassbox: chat with a language model in the terminal, and see the engine at work.
+//!
+//! The map, in reading order, which is also the order of imports: a folder uses only folders above
+//! it here (tests/layers.rs holds the exact table). ARCHITECTURE.md follows a token through them.
+//!
+//! | folder | what stands there |
+//! |---|---|
+//! | [`base`] | time and small numbers |
+//! | [`config`] | flags and config file -> settings, read once |
+//! | [`protocol`] | commands, events, snapshots: the line between a front end and an engine |
+//! | [`text`] | tokenizer, detokenizer, chat template, stop strings, reasoning parser |
+//! | [`sample`] | a row of logits -> a token |
+//! | [`weights`] | GGUF, quantised blocks, the model catalogue and fetching |
+//! | [`kv`] | who owns which block of the KV cache |
+//! | [`compute`] | the operations a decoder needs, on a device |
+//! | [`parallel`] | shards and collectives |
+//! | [`model`] | model families over those operations; the `Runner` |
+//! | [`engine`] | intake, scheduler, the step loop, output |
+//! | [`bench`] | speed measurements and their report |
+//! | [`tui`] | the screen |
+//! | [`script`] | everything without a screen |
+//! | [`launch`] | the wiring: the only place that names all of them |
+
+pub mod base;
+pub mod bench;
+pub mod compute;
+pub mod config;
+pub mod engine;
+pub mod kv;
+pub mod launch;
+pub mod model;
+pub mod parallel;
+pub mod protocol;
+pub mod sample;
+pub mod script;
+pub mod text;
+pub mod tui;
+pub mod weights;

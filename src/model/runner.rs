@@ -1,0 +1,61 @@
+use super::Batch;
+use crate::kv::CacheSpec;
+use crate::sample::{RowError, SampleRow, Sampled};
+
+/// What the engine needs of a model: one `launch` and one `sample` a step.
+pub trait Runner: Send {
+    fn limits(&self) -> &ModelLimits;
+
+    /// Queues the forward pass: copies blocks, writes keys and values, leaves the hidden states of
+    /// the wanted positions on the device. May return before the device is done.
+    fn launch(&mut self, batch: &Batch) -> Result<Launched, DeviceError>;
+
+    /// Logits of the launched outputs and a token from each. `rows[i]` belongs to the i-th output
+    /// of the batch, counted over its rows in order. Waits for the device.
+    fn sample(
+        &mut self,
+        launched: Launched,
+        rows: &[SampleRow],
+    ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError>;
+
+    /// What the passes so far read and computed.
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+/// Proof that a batch was launched; handed back to read its outputs.
+#[derive(Debug)]
+pub struct Launched {
+    pub outputs: usize,
+}
+
+/// What a scheduler must respect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelLimits {
+    pub vocab_size: usize,
+    /// Longest sequence, prompt and answer together.
+    pub max_model_len: usize,
+    /// Most tokens of one batch.
+    pub max_batched_tokens: usize,
+    /// Most output rows of one batch.
+    pub max_outputs: usize,
+    pub block_size: usize,
+    /// Blocks in the pool, the null block included.
+    pub num_blocks: usize,
+    pub bytes_per_block: usize,
+    /// One entry for each cache group.
+    pub groups: Vec<CacheSpec>,
+}
+
+/// Of weights and KV, as the operations count them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    pub bytes_read: u64,
+    pub flops: u64,
+}
+
+/// The device failed: what was tried and what it said. Ends every running request.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct DeviceError(pub String);

@@ -1,0 +1,88 @@
+use super::{RequestId, SamplingParams, SeqId, TokenId};
+use serde::{Deserialize, Serialize};
+
+/// What a front end may ask of an engine. Commands act between steps, in the order sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Command {
+    Submit(Box<Request>),
+    /// Ends every choice of the request with [`FinishReason::Abort`](super::FinishReason::Abort);
+    /// its blocks are free before the next step. Unknown ids are ignored.
+    Abort(RequestId),
+    /// New sampling parameters for a request that may be running. The next token obeys.
+    SetParams(RequestId, SamplingParams),
+    /// No step is taken until `Resume` or `Step`.
+    Pause,
+    Resume,
+    /// While paused: take this many steps, then pause again.
+    Step(u32),
+    /// Whose sampling the snapshot should trace in full; `None` is the first running sequence.
+    Focus(Option<SeqId>),
+    /// Forgets every cached block that no sequence owns.
+    ResetPrefixCache,
+    /// Ends running requests with `Abort`, then the engine's threads.
+    Shutdown,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    pub id: RequestId,
+    pub prompt: Prompt,
+    pub params: SamplingParams,
+    /// How many continuations to sample from the one prompt. Choice `i` uses seed + i.
+    pub n: u32,
+    /// Split `<think>` spans (or whatever the model's parser knows) from the answer.
+    pub parse_reasoning: bool,
+    /// Return the K likeliest tokens at every prompt position; the prefix cache is then not read.
+    pub prompt_logprobs: Option<u32>,
+}
+
+impl Request {
+    pub fn new(id: RequestId, prompt: Prompt, params: SamplingParams) -> Self {
+        Self { id, prompt, params, n: 1, parse_reasoning: true, prompt_logprobs: None }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Prompt {
+    /// Rendered by the model's chat template. Special tokens in the messages stay plain text.
+    Chat(Vec<Message>),
+    /// Sent as it is, with BOS in front where the model wants one. Special tokens stay plain text.
+    Text(String),
+    /// Exactly these ids.
+    Tokens(Vec<TokenId>),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    pub role: Role,
+    pub content: String,
+    /// What the model thought before an assistant's answer, where the template wants it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+}
+
+impl Message {
+    pub fn new(role: Role, content: impl Into<String>) -> Self {
+        Self { role, content: content.into(), reasoning: None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    System,
+    User,
+    Assistant,
+    Tool,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::System => "system",
+            Role::User => "user",
+            Role::Assistant => "assistant",
+            Role::Tool => "tool",
+        }
+    }
+}

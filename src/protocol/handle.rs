@@ -1,0 +1,84 @@
+use super::{Command, Event, Snapshot};
+use arc_swap::ArcSwap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// A live engine as a front end sees it: one queue in, one queue out, the newest snapshot beside.
+pub struct Handle {
+    pub commands: Sender<Command>,
+    pub events: EventReceiver,
+    pub snapshot: SnapshotCell,
+}
+
+/// Read at any time without waiting; written by the engine at most 30 times a second.
+#[derive(Clone, Default)]
+pub struct SnapshotCell(Arc<ArcSwap<Snapshot>>);
+
+impl SnapshotCell {
+    pub fn load(&self) -> Arc<Snapshot> {
+        self.0.load_full()
+    }
+
+    pub fn store(&self, snapshot: Snapshot) {
+        self.0.store(Arc::new(snapshot));
+    }
+}
+
+/// The engine's side of the event queue. Never waits for the reader.
+#[derive(Clone)]
+pub struct EventSender {
+    queue: UnboundedSender<Vec<Event>>,
+    depth: Arc<AtomicUsize>,
+}
+
+pub struct EventReceiver {
+    queue: UnboundedReceiver<Vec<Event>>,
+    depth: Arc<AtomicUsize>,
+}
+
+impl EventReceiver {
+    pub fn channel() -> (EventSender, EventReceiver) {
+        let (sender, receiver) = unbounded_channel();
+        let depth = Arc::new(AtomicUsize::new(0));
+        (EventSender { queue: sender, depth: depth.clone() }, EventReceiver { queue: receiver, depth })
+    }
+
+    /// `None` once the engine is gone and the queue is empty.
+    pub async fn recv(&mut self) -> Option<Vec<Event>> {
+        let events = self.queue.recv().await;
+        self.took(events)
+    }
+
+    /// For front ends without a runtime. Must not be called inside one.
+    pub fn blocking_recv(&mut self) -> Option<Vec<Event>> {
+        let events = self.queue.blocking_recv();
+        self.took(events)
+    }
+
+    pub fn try_recv(&mut self) -> Option<Vec<Event>> {
+        let events = self.queue.try_recv().ok();
+        self.took(events)
+    }
+
+    /// Batches sent and not yet read.
+    pub fn depth(&self) -> usize {
+        self.depth.load(Ordering::Relaxed)
+    }
+
+    fn took(&self, events: Option<Vec<Event>>) -> Option<Vec<Event>> {
+        if events.is_some() {
+            self.depth.fetch_sub(1, Ordering::Relaxed);
+        }
+        events
+    }
+}
+
+impl EventSender {
+    /// False once the reader is gone.
+    pub fn send(&self, events: Vec<Event>) -> bool {
+        self.depth.fetch_add(1, Ordering::Relaxed);
+        self.queue.send(events).is_ok()
+    }
+}

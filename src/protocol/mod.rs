@@ -1,0 +1,50 @@
+//! What crosses the line between a front end and an engine: plain data that can be printed, stored
+//! and replayed. No behaviour beyond checking a value's range, no threads, no I/O.
+//!
+//! [`Handle`] is the line itself: commands go in, events come out, the newest [`Snapshot`] lies
+//! beside them. A front end cannot tell a local engine from an attached one.
+
+mod command;
+mod event;
+mod handle;
+mod params;
+mod record;
+mod snapshot;
+
+pub use command::{Command, Message, Prompt, Request, Role};
+pub use event::{
+    Channel, Event, Failure, FailureKind, FinishReason, LoadStage, ModelInfo, Outcome, Part, Timings,
+    TokenInfo, TopToken, Usage,
+};
+pub use handle::{EventReceiver, EventSender, Handle, SnapshotCell};
+pub use params::{OutOfRange, PARAMS, ParamSpec, ParamValue, SamplingParams};
+pub use record::{Phases, Preemption, RowKind, RowRecord, StepRecord, Waiting};
+pub use snapshot::{
+    BlockView, Candidate, Counters, KvView, SamplingTrace, SequenceState, SequenceView, Snapshot, Stage,
+    StageView,
+};
+
+use serde::{Deserialize, Serialize};
+
+/// An id of the model's vocabulary.
+pub type TokenId = u32;
+
+/// Chosen by the front end, unique within one handle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RequestId(pub u64);
+
+/// One of a request's `n` continuations, counted from 0. The engine's unit of work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SeqId {
+    pub request: RequestId,
+    pub choice: u32,
+}
+
+impl std::fmt::Display for SeqId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.choice {
+            0 => write!(f, "{}", self.request.0),
+            c => write!(f, "{}.{c}", self.request.0),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+use super::{SamplingParams, SeqId, StepRecord, TokenId};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// The engine's state as panels draw it; at most 30 a second, and one on going idle.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub step: u64,
+    pub paused: bool,
+    pub sequences: Vec<SequenceView>,
+    pub kv: KvView,
+    pub counters: Counters,
+    /// The newest steps, oldest first.
+    pub steps: Vec<Arc<StepRecord>>,
+    /// The focused sequence's newest token.
+    pub sampling: Option<Arc<SamplingTrace>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SequenceView {
+    pub seq: SeqId,
+    pub state: SequenceState,
+    pub prompt_tokens: usize,
+    pub cached_tokens: usize,
+    pub generated_tokens: usize,
+    /// Tokens whose keys and values are in the cache.
+    pub computed_tokens: usize,
+    pub blocks: Vec<u32>,
+    pub params: SamplingParams,
+    pub preemptions: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SequenceState {
+    Waiting,
+    Running,
+    Preempted,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KvView {
+    pub block_size: usize,
+    pub bytes_per_block: usize,
+    /// One for each block of the pool, by id.
+    pub blocks: Vec<BlockView>,
+    /// Free and holding nothing, free but cached (evictable), owned by at least one sequence.
+    pub free: usize,
+    pub cached: usize,
+    pub owned: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockView {
+    /// Sequences that own it: 0 free, above 1 shared.
+    pub references: u16,
+    /// Its content is known to the prefix cache.
+    pub cached: bool,
+    /// Index into [`Snapshot::sequences`] of the first owner.
+    pub owner: Option<u16>,
+}
+
+/// Since the engine started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Prompt tokens looked up in the prefix cache, and found there.
+    pub prefix_queries: u64,
+    pub prefix_hits: u64,
+    pub evictions: u64,
+    pub copies_on_write: u64,
+    pub preemptions: u64,
+    pub prompt_tokens: u64,
+    pub generated_tokens: u64,
+    pub requests_finished: u64,
+    /// Bytes of weights and KV read by the model's steps so far, as its operations count them.
+    pub bytes_read: u64,
+    pub flops: u64,
+    /// Time spent in steps.
+    pub busy_ms: f64,
+}
+
+/// Why this token: what each stage of the sampler left over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SamplingTrace {
+    pub seq: SeqId,
+    /// The how-manieth generated token this is, from 0.
+    pub index: usize,
+    pub params: SamplingParams,
+    /// In the order they acted.
+    pub stages: Vec<StageView>,
+    /// The likeliest of the raw distribution, best first, and the drawn one wherever it ranks.
+    pub candidates: Vec<Candidate>,
+    pub vocab_size: usize,
+    /// Of the raw distribution and of the one drawn from, in nats.
+    pub entropy: f32,
+    pub final_entropy: f32,
+    pub drawn: TokenId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageView {
+    pub stage: Stage,
+    /// Tokens that can still be drawn after it.
+    pub survivors: usize,
+    /// False when its setting makes it do nothing.
+    pub active: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    Raw,
+    Mask,
+    Penalties,
+    Temperature,
+    TopK,
+    TopP,
+    MinP,
+}
+
+impl Stage {
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Raw => "raw",
+            Stage::Mask => "mask",
+            Stage::Penalties => "penalties",
+            Stage::Temperature => "temperature",
+            Stage::TopK => "top-k",
+            Stage::TopP => "top-p",
+            Stage::MinP => "min-p",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    pub id: TokenId,
+    pub text: String,
+    pub logit: f32,
+    /// Of the raw distribution.
+    pub raw_probability: f32,
+    /// Of the distribution drawn from; 0 when a stage cut it.
+    pub probability: f32,
+    pub cut_by: Option<Stage>,
+}

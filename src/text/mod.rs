@@ -1,0 +1,1 @@
+//! Bytes, tokens and the parts of a reply.

@@ -1,0 +1,5 @@
+//! What is on disk: GGUF files, quantised blocks, the model catalogue and fetching.
+
+mod format;
+
+pub use format::BlockFormat;
