@@ -2,6 +2,10 @@
 
 mod decode;
 mod format;
+mod gguf;
+mod writer;
 
 pub use decode::decode;
 pub use format::BlockFormat;
+pub use gguf::{Array, GgmlType, Gguf, GgufError, Tensor, TensorInfo, UnsupportedTensor, Value, ValueType};
+pub use writer::{GgufWriter, MetaValue};
