@@ -33,8 +33,17 @@ pub struct Norm<'a, B: Backend> {
 pub enum Write<'a, B: Backend> {
     /// `out = W x (+ bias)`
     Store { bias: Option<&'a B::Buf> },
-    /// `out += W x`
-    Add,
+    /// `out += W x (+ bias)`
+    Add { bias: Option<&'a B::Buf> },
+}
+
+/// The two matrices of a gated feed-forward part, of one shape.
+pub struct Gate<'a, B: Backend> {
+    pub gate: &'a B::Matrix,
+    pub up: &'a B::Matrix,
+    pub gate_bias: Option<&'a B::Buf>,
+    pub up_bias: Option<&'a B::Buf>,
+    pub activation: Activation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,18 +162,18 @@ pub trait Backend: Send + Sized + 'static {
         write: Write<Self>,
     ) -> Result<()>;
 
-    /// `out[t] = activation(gate norm(x[t])) * (up norm(x[t]))`
-    #[allow(clippy::too_many_arguments)]
+    /// `out[t] = activation(gate norm(x[t]) (+ bias)) * (up norm(x[t]) (+ bias))`
     fn gated(
         &mut self,
         out: &mut Self::Buf, // [rows, gate's rows]
         x: &Self::Buf,       // [rows, gate's columns]
         rows: usize,
         norm: Option<Norm<Self>>,
-        gate: &Self::Matrix,
-        up: &Self::Matrix,
-        activation: Activation,
+        gate: Gate<Self>,
     ) -> Result<()>;
+
+    /// `x += y`, the first `len` values.
+    fn add(&mut self, x: &mut Self::Buf, y: &Self::Buf, len: usize) -> Result<()>;
 
     /// `x[t] += norm(y[t])`
     fn add_norm(&mut self, x: &mut Self::Buf, y: &Self::Buf, rows: usize, norm: Norm<Self>) -> Result<()>;
@@ -190,6 +199,9 @@ pub trait Backend: Send + Sized + 'static {
 
     /// `out[i] = x[rows[i]]`, rows of `columns`.
     fn gather(&mut self, out: &mut Self::Buf, x: &Self::Buf, rows: &[usize], columns: usize) -> Result<()>;
+
+    /// Bytes of a matrix, as one multiplication reads them.
+    fn matrix_bytes(&self, w: &Self::Matrix) -> usize;
 
     fn copy_blocks(&mut self, cache: &mut Self::Cache, copies: &[(u32, u32)]) -> Result<()>;
 

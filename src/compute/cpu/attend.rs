@@ -5,6 +5,7 @@ use super::rows;
 use super::shared::Slots;
 use super::{Cache, Cpu};
 use crate::compute::{AttentionSpec, CacheShape, DeviceError, Result, Span};
+use memmap2::MmapMut;
 
 /// Rows of one sequence that a thread takes at a time.
 const ROWS: usize = 16;
@@ -38,13 +39,28 @@ impl Cache {
                 shape.head_dim
             )));
         }
-        let len = shape.blocks * shape.block();
-        let mut halves = Vec::new();
-        halves.try_reserve_exact(len).map_err(|_| {
-            DeviceError(format!("no memory for {} MiB of KV cache in one layer", (2 * len) >> 20))
+        if shape.head_dim > MOST_DIM {
+            return Err(DeviceError(format!(
+                "the CPU needs heads of at most {MOST_DIM}, not {}",
+                shape.head_dim
+            )));
+        }
+        let bytes = 2 * shape.blocks * shape.block();
+        // Zeroed pages that take memory when they are first written.
+        let bytes = MmapMut::map_anon(bytes.max(1)).map_err(|e| {
+            DeviceError(format!("no memory for {} MiB of KV cache in one layer: {e}", bytes >> 20))
         })?;
-        halves.resize(len, 0);
-        Ok(Cache { shape, halves })
+        Ok(Cache { shape, bytes })
+    }
+
+    fn halves(&self) -> &[u16] {
+        // SAFETY: the map is page-aligned, holds whole u16s, and any bits are a u16.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.bytes.len() / 2) }
+    }
+
+    pub(super) fn halves_mut(&mut self) -> &mut [u16] {
+        // SAFETY: as in `halves`, and borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.bytes.as_mut_ptr().cast(), self.bytes.len() / 2) }
     }
 }
 
@@ -71,7 +87,7 @@ impl Cpu {
             }
         };
         let shape = cache.shape;
-        let all = Slots::new(&mut cache.halves);
+        let all = Slots::new(cache.halves_mut());
         let store = |kv_head: usize, qkv: &[f32]| {
             for span in spans {
                 for i in 0..span.len {
@@ -314,7 +330,7 @@ fn run_split(
     values: &mut [[f32; MOST_DIM]; QUERIES],
 ) {
     let job = SplitJob {
-        cache: &cache.halves,
+        cache: cache.halves(),
         shape: cache.shape,
         head: piece.kv_head,
         table: span.table,

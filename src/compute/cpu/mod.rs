@@ -20,7 +20,7 @@ use self::attention::Scores;
 use self::matrix::Matrix;
 use self::pool::Pool;
 use self::rows::Quantized;
-use super::{Activation, AttentionSpec, Backend, CacheShape, Device, DeviceError, Norm, Result, Span, Write};
+use super::{AttentionSpec, Backend, CacheShape, Device, DeviceError, Gate, Norm, Result, Span, Write};
 use crate::weights::{Gguf, Tensor, decode};
 
 pub struct Cpu {
@@ -45,7 +45,7 @@ pub struct Table {
 /// Keys and values of one layer; the layout is drawn in `attention`.
 pub struct Cache {
     shape: CacheShape,
-    halves: Vec<u16>,
+    bytes: memmap2::MmapMut,
 }
 
 impl Cpu {
@@ -142,12 +142,15 @@ impl Backend for Cpu {
         x: &Vec<f32>,
         rows: usize,
         norm: Option<Norm<Self>>,
-        gate: &Matrix,
-        up: &Matrix,
-        activation: Activation,
+        gate: Gate<Self>,
     ) -> Result<()> {
-        let tokens = self.prepare(x, rows, norm, gate);
-        self.multiply_gated(out, x, tokens, gate, up, activation);
+        let tokens = self.prepare(x, rows, norm, gate.gate);
+        self.multiply_gated(out, x, tokens, gate);
+        Ok(())
+    }
+
+    fn add(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, len: usize) -> Result<()> {
+        rows::add(self.isa, &mut x[..len], &y[..len]);
         Ok(())
     }
 
@@ -192,11 +195,16 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn matrix_bytes(&self, w: &Matrix) -> usize {
+        w.bytes()
+    }
+
     fn copy_blocks(&mut self, cache: &mut Cache, copies: &[(u32, u32)]) -> Result<()> {
         let block = cache.shape.block();
+        let halves = cache.halves_mut();
         for (from, to) in copies {
             let from = *from as usize * block;
-            cache.halves.copy_within(from..from + block, *to as usize * block);
+            halves.copy_within(from..from + block, *to as usize * block);
         }
         Ok(())
     }

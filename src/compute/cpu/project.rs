@@ -6,7 +6,7 @@ use super::matmul::{self, CHUNK, Sums, Tokens};
 use super::matrix::{Matrix, Tile};
 use super::rows::{self, QuantizedRow};
 use super::shared::Slots;
-use crate::compute::{Activation, Norm, Write};
+use crate::compute::{Gate, Norm, Write};
 
 /// Fewer rows than this are made ready by the calling thread alone.
 const ROWS_ALONE: usize = 4;
@@ -68,7 +68,7 @@ impl Cpu {
         prepared
     }
 
-    /// `out[t] (=|+=) w x[t]`
+    /// `out[t] (=|+=) w x[t] (+ bias)`
     pub(super) fn multiply(
         &self,
         out: &mut [f32],
@@ -78,60 +78,42 @@ impl Cpu {
         write: Write<Self>,
     ) {
         let out = Slots::new(out);
-        self.for_tiles(
-            w,
-            |tile, first, count| {
-                let mut sums: Sums = [[0.0; TILE]; CHUNK];
-                let tokens = self.tokens(x, prepared, w, first, count);
-                matmul::multiply_tile(self.isa, tile.format, tile.bytes, tokens, &mut sums);
-                for (t, sums) in sums.iter().enumerate().take(count) {
-                    let start = (first + t) * w.rows + tile.first_row;
-                    // SAFETY: a tile's rows of a token belong to one task.
-                    let out = unsafe { out.take(start..start + tile.rows) };
-                    match &write {
-                        Write::Store { bias: None } => out.copy_from_slice(&sums[..tile.rows]),
-                        Write::Store { bias: Some(bias) } => {
-                            let bias = &bias[tile.first_row..];
-                            out.iter_mut().zip(sums).zip(bias).for_each(|((o, s), b)| *o = s + b);
-                        }
-                        Write::Add => out.iter_mut().zip(sums).for_each(|(o, s)| *o += s),
-                    }
+        let (Write::Store { bias } | Write::Add { bias }) = &write;
+        self.for_tiles(w, prepared.rows, |tile, first, count, [sums, _]| {
+            let tokens = self.tokens(x, prepared, w, first, count);
+            matmul::multiply_tile(self.isa, tile.format, tile.bytes, tokens, sums);
+            add_bias(sums, count, &tile, *bias);
+            for (t, sums) in sums.iter().enumerate().take(count) {
+                let start = (first + t) * w.rows + tile.first_row;
+                // SAFETY: a tile's rows of a token belong to one task.
+                let out = unsafe { out.take(start..start + tile.rows) };
+                match write {
+                    Write::Store { .. } => out.copy_from_slice(&sums[..tile.rows]),
+                    Write::Add { .. } => out.iter_mut().zip(sums).for_each(|(o, s)| *o += s),
                 }
-            },
-            prepared.rows,
-        );
+            }
+        });
     }
 
     /// `out[t] = activation(gate x[t]) * (up x[t])`
-    pub(super) fn multiply_gated(
-        &self,
-        out: &mut [f32],
-        x: &[f32],
-        prepared: Prepared,
-        gate: &Matrix,
-        up: &Matrix,
-        activation: Activation,
-    ) {
+    pub(super) fn multiply_gated(&self, out: &mut [f32], x: &[f32], prepared: Prepared, op: Gate<Self>) {
+        let Gate { gate, up, gate_bias, up_bias, activation } = op;
         assert_eq!((gate.rows, gate.cols), (up.rows, up.cols));
         let out = Slots::new(out);
-        self.for_tiles(
-            gate,
-            |tile, first, count| {
-                let mut gates: Sums = [[0.0; TILE]; CHUNK];
-                let mut ups: Sums = [[0.0; TILE]; CHUNK];
-                let tokens = self.tokens(x, prepared, gate, first, count);
-                matmul::multiply_tile(self.isa, tile.format, tile.bytes, tokens, &mut gates);
-                let other = up.tile(tile.first_row / TILE);
-                matmul::multiply_tile(self.isa, other.format, other.bytes, tokens, &mut ups);
-                matmul::gate_sums(self.isa, activation, &mut gates, &ups, count);
-                for (t, gates) in gates.iter().enumerate().take(count) {
-                    let start = (first + t) * gate.rows + tile.first_row;
-                    // SAFETY: a tile's rows of a token belong to one task.
-                    unsafe { out.take(start..start + tile.rows) }.copy_from_slice(&gates[..tile.rows]);
-                }
-            },
-            prepared.rows,
-        );
+        self.for_tiles(gate, prepared.rows, |tile, first, count, [gates, ups]| {
+            let tokens = self.tokens(x, prepared, gate, first, count);
+            matmul::multiply_tile(self.isa, tile.format, tile.bytes, tokens, gates);
+            add_bias(gates, count, &tile, gate_bias);
+            let other = up.tile(tile.first_row / TILE);
+            matmul::multiply_tile(self.isa, other.format, other.bytes, tokens, ups);
+            add_bias(ups, count, &other, up_bias);
+            matmul::gate_sums(self.isa, activation, gates, ups, count);
+            for (t, gates) in gates.iter().enumerate().take(count) {
+                let start = (first + t) * gate.rows + tile.first_row;
+                // SAFETY: a tile's rows of a token belong to one task.
+                unsafe { out.take(start..start + tile.rows) }.copy_from_slice(&gates[..tile.rows]);
+            }
+        });
     }
 
     fn tokens<'a>(
@@ -146,17 +128,27 @@ impl Cpu {
         Tokens { quantized: &self.quantized, floats, cols: w.cols, first, count }
     }
 
-    /// Calls `each(tile, first token, tokens)` for every tile and every chunk of tokens, a few
-    /// tiles a task: enough tasks to share evenly, few enough that taking one costs nothing.
-    fn for_tiles(&self, w: &Matrix, each: impl Fn(Tile, usize, usize) + Sync, rows: usize) {
+    /// Calls `each(tile, first token, tokens, room for two tiles' sums)` for every tile and every
+    /// chunk of tokens, a few tiles a task: enough tasks to share evenly, few enough that taking
+    /// one costs nothing.
+    fn for_tiles(&self, w: &Matrix, rows: usize, each: impl Fn(Tile, usize, usize, &mut [Sums; 2]) + Sync) {
         let tiles = w.tiles();
         let per_task = (tiles / (self.pool.threads() * 8)).max(1);
         self.pool.run(tiles.div_ceil(per_task), |task, _| {
+            let mut sums = [[[0.0; TILE]; CHUNK]; 2];
             for index in task * per_task..((task + 1) * per_task).min(tiles) {
                 for first in (0..rows).step_by(CHUNK) {
-                    each(w.tile(index), first, CHUNK.min(rows - first));
+                    each(w.tile(index), first, CHUNK.min(rows - first), &mut sums);
                 }
             }
         });
+    }
+}
+
+fn add_bias(sums: &mut Sums, count: usize, tile: &Tile, bias: Option<&Vec<f32>>) {
+    let Some(bias) = bias else { return };
+    let bias = &bias[tile.first_row..][..tile.rows];
+    for sums in &mut sums[..count] {
+        sums.iter_mut().zip(bias).for_each(|(s, b)| *s += b);
     }
 }
