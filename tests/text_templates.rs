@@ -35,6 +35,17 @@ fn render(golden: &Value, conversation: &Value) -> Result<String, TemplateError>
     template(golden["template"].as_str().expect("a template"))?.render(&input)
 }
 
+/// Of `"text"|safe + value` Jinja makes HTML, and so one template's tools reach the model as `&#34;`.
+/// Nobody trained a model on that: here text stays text, and that difference is the only one.
+fn as_text(template: &str, expected: &str) -> String {
+    if !template.contains("|safe + ") {
+        return expected.to_owned();
+    }
+    [("&#34;", "\""), ("&#39;", "'"), ("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")]
+        .iter()
+        .fold(expected.to_owned(), |text, (html, plain)| text.replace(html, plain))
+}
+
 #[test]
 fn templates_render_as_in_transformers() {
     let Some(folder) = golden("templates") else { return };
@@ -48,9 +59,10 @@ fn templates_render_as_in_transformers() {
         let Some(results) = golden["results"].as_object() else { continue };
         for (name, expected) in results {
             total += 1;
+            let source = golden["template"].as_str().expect("a template");
             let rendered = render(&golden, &conversations[name]);
             let agrees = match (&rendered, expected["text"].as_str()) {
-                (Ok(text), Some(expected)) => text == expected,
+                (Ok(text), Some(expected)) => *text == as_text(source, expected),
                 (rendered, expected) => rendered.is_err() && expected.is_none(),
             };
             if !agrees {

@@ -1,3 +1,4 @@
+use super::python::is_none;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 use std::fmt::Write;
@@ -28,7 +29,7 @@ struct Writer<'s> {
 impl Writer<'_> {
     fn value(&mut self, value: &Value) -> Result<(), Error> {
         match value.kind() {
-            ValueKind::None => self.out.push_str("null"),
+            _ if is_none(value) => self.out.push_str("null"),
             ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number => self.out.push_str(&number(value)),
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),

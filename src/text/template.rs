@@ -1,4 +1,4 @@
-use super::python::{self, Raised};
+use super::python::{self, Absent, Raised};
 use chrono::NaiveDateTime;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value};
@@ -10,6 +10,8 @@ const FUEL: u64 = 20_000_000;
 /// A Jinja chat template, rendered as transformers renders it.
 pub struct ChatTemplate {
     env: Environment<'static>,
+    /// What JSON's null is to the template.
+    none: Value,
 }
 
 /// Why there is no prompt. Each rendering stands alone: an error spoils none after it.
@@ -48,54 +50,66 @@ impl ChatTemplate {
         python::install(&mut env, now);
         env.add_template_owned("template", without_generation_blocks(source))
             .map_err(|error| TemplateError::Syntax(describe(&error)))?;
-        Ok(Self { env })
+        let none = if compares_with_none(source) { Value::from(()) } else { Value::from_object(Absent) };
+        Ok(Self { env, none })
     }
 
     /// `input`: an object with `messages`, and whatever else the template may use (`tools`,
     /// `add_generation_prompt`, `bos_token`, ...).
     pub fn render(&self, input: &Json) -> Result<String, TemplateError> {
-        let context = context(input).ok_or(TemplateError::Input)?;
+        let context = self.context(input).ok_or(TemplateError::Input)?;
         let template = self.env.get_template("template").expect("added in with_clock");
         template.render(context).map_err(|error| classify(&error))
     }
-}
 
-/// As transformers hands a conversation over: `tools` is none where there are none, and thoughts are
-/// also found under the name some templates use.
-fn context(input: &Json) -> Option<Value> {
-    let input = input.as_object()?;
-    let messages = input.get("messages")?.as_array()?;
-    let mut pairs: Vec<(String, Value)> =
-        ["tools", "documents"].map(|name| (name.to_owned(), Value::from(()))).into();
-    pairs.push(("add_generation_prompt".into(), Value::from(false)));
-    pairs.extend(input.iter().map(|(name, value)| (name.clone(), from_json(value))));
-    pairs.push(("messages".into(), messages.iter().map(message).collect()));
-    Some(Value::from_pairs(pairs))
-}
-
-fn message(message: &Json) -> Value {
-    let mut message = message.clone();
-    if let Some(fields) = message.as_object_mut()
-        && let Some(reasoning) = fields.get("reasoning_content").cloned()
-    {
-        fields.entry("thinking").or_insert(reasoning);
+    /// As transformers hands a conversation over.
+    fn context(&self, input: &Json) -> Option<Value> {
+        let input = input.as_object()?;
+        let messages = input.get("messages")?.as_array()?;
+        let mut pairs: Vec<(String, Value)> =
+            ["tools", "documents"].map(|name| (name.to_owned(), self.none.clone())).into();
+        pairs.push(("add_generation_prompt".into(), Value::from(false)));
+        pairs.extend(input.iter().map(|(name, value)| (name.clone(), self.value(value))));
+        pairs.push(("messages".into(), messages.iter().map(|message| self.message(message)).collect()));
+        Some(Value::from_pairs(pairs))
     }
-    from_json(&message)
+
+    /// Thoughts are also found under the name some templates use.
+    fn message(&self, message: &Json) -> Value {
+        let mut message = message.clone();
+        if let Some(fields) = message.as_object_mut()
+            && let Some(reasoning) = fields.get("reasoning_content").cloned()
+        {
+            fields.entry("thinking").or_insert(reasoning);
+        }
+        self.value(&message)
+    }
+
+    fn value(&self, json: &Json) -> Value {
+        match json {
+            Json::Null => self.none.clone(),
+            Json::Bool(value) => Value::from(*value),
+            Json::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(value), _) => Value::from(value),
+                (None, Some(value)) => Value::from(value),
+                (None, None) => Value::from(number.as_f64()),
+            },
+            Json::String(text) => Value::from(text.as_str()),
+            Json::Array(items) => items.iter().map(|item| self.value(item)).collect(),
+            Json::Object(fields) => {
+                Value::from_pairs(fields.iter().map(|(key, value)| (key.clone(), self.value(value))))
+            }
+        }
+    }
 }
 
-fn from_json(json: &Json) -> Value {
-    match json {
-        Json::Null => Value::from(()),
-        Json::Bool(value) => Value::from(*value),
-        Json::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(value), _) => Value::from(value),
-            (None, Some(value)) => Value::from(value),
-            (None, None) => Value::from(number.as_f64()),
-        },
-        Json::String(text) => Value::from(text.as_str()),
-        Json::Array(items) => items.iter().map(from_json).collect(),
-        Json::Object(fields) => Value::from_pairs(fields.iter().map(|(key, value)| (key.clone(), from_json(value)))),
-    }
+/// `== none` does not see through [`Absent`]; `is none` does.
+fn compares_with_none(source: &str) -> bool {
+    let operands = source.match_indices(['=', '!']).map(|(at, _)| &source[at + 1..]);
+    operands.filter_map(|rest| rest.strip_prefix('=')).any(|rest| {
+        let word = rest.trim_start().get(..4).unwrap_or_default();
+        word.eq_ignore_ascii_case("none") || word == "null"
+    })
 }
 
 /// `{% generation %}` only marks text for training: here it is a block that is always entered.
