@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn indents_sorts_and_separates_as_python_does() {
-        let pretty = JsonStyle { indent: Some("  ".into()), item_separator: ",".into(), sort_keys: true, ..style() };
+        let pretty =
+            JsonStyle { indent: Some("  ".into()), item_separator: ",".into(), sort_keys: true, ..style() };
         assert_eq!(
             to_json(&sample(), &pretty).expect("serializable"),
             "{\n  \"a\": [\n    1,\n    2.0,\n    true,\n    null\n  ],\n  \"e\": [],\n  \"z\": \"temp > 10 & humidity < 50 (user's choice)\"\n}"
@@ -202,7 +203,8 @@ mod tests {
         let ascii = JsonStyle { ensure_ascii: true, ..style() };
         assert_eq!(to_json(&text, &ascii).expect("a string"), r#""\u00e9\ud83d\ude00\u0001\u007f\"\\\n\t/""#);
         let floats = [21.5, 1e16, 1e15, 1e-5, 0.0001, -0.0, 1.5e300, 123456789.125];
-        let written = ["21.5", "1e+16", "1000000000000000.0", "1e-05", "0.0001", "-0.0", "1.5e+300", "123456789.125"];
+        let written =
+            ["21.5", "1e+16", "1000000000000000.0", "1e-05", "0.0001", "-0.0", "1.5e+300", "123456789.125"];
         assert_eq!(floats.map(float_text), written);
         assert!(to_json(&Value::UNDEFINED, &style()).is_err());
     }

@@ -27,7 +27,7 @@ pub struct TextModel {
 }
 
 enum Encoder {
-    ByteLevel(ByteLevel),
+    ByteLevel(Box<ByteLevel>),
     SentencePiece(SentencePiece),
 }
 
@@ -42,7 +42,7 @@ impl TextModel {
             Algorithm::ByteLevel => {
                 let pre = PreTokenizer::named(spec.pre.as_deref())?;
                 let adds_bos = pre.add_bos;
-                (Encoder::ByteLevel(ByteLevel::new(&spec, &kinds, pre)?), adds_bos)
+                (Encoder::ByteLevel(Box::new(ByteLevel::new(&spec, &kinds, pre)?)), adds_bos)
             }
             Algorithm::SentencePiece => {
                 (Encoder::SentencePiece(SentencePiece::new(&spec, &kinds, &pieces)), true)
@@ -67,7 +67,8 @@ impl TextModel {
     pub fn bytes() -> TextModel {
         let mut tokens: Vec<String> = (0..=255).map(|byte| spell(byte).to_string()).collect();
         tokens.extend(["<eos>", THINK, END_THINK].map(String::from));
-        let template = "{% for message in messages %}{{ message.content }}{{ '\\n' if not loop.last }}{% endfor %}";
+        let template =
+            "{% for message in messages %}{{ message.content }}{{ '\\n' if not loop.last }}{% endfor %}";
         TextModel::new(VocabSpec {
             model: "gpt2".into(),
             pre: Some("gpt-2".into()),
@@ -171,7 +172,8 @@ impl TextModel {
 
     /// A reader for one reply's tokens.
     pub fn output(&self, options: OutputOptions) -> OutputParser {
-        let strip_space = matches!(&self.encoder, Encoder::SentencePiece(encoder) if encoder.has_space_prefix());
+        let strip_space =
+            matches!(&self.encoder, Encoder::SentencePiece(encoder) if encoder.has_space_prefix());
         let reasoning = options.parse_reasoning && self.knows_think;
         OutputParser::new(self.pieces.clone(), strip_space, reasoning, options)
     }
@@ -183,6 +185,176 @@ fn mentions_think(template: &str) -> bool {
 
 fn named_tokens(spec: &VocabSpec) -> Map<String, Json> {
     let named = [("bos_token", spec.bos), ("eos_token", spec.eos), ("unk_token", spec.unk)];
-    let texts = named.into_iter().filter_map(|(name, id)| Some((name.to_owned(), json!(spec.tokens[id? as usize]))));
+    let texts =
+        named.into_iter().filter_map(|(name, id)| Some((name.to_owned(), json!(spec.tokens[id? as usize]))));
     texts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::protocol::Part;
+    use std::time::Instant;
+
+    const TINY: &str = include_str!("../../tests/fixtures/text/tiny_bpe.json");
+
+    fn tiny() -> (TextModel, Json) {
+        let json: Json = serde_json::from_str(TINY).unwrap();
+        let strings =
+            |key: &str| json[key].as_array().unwrap().iter().map(|s| s.as_str().unwrap().into()).collect();
+        let spec = VocabSpec {
+            model: "gpt2".into(),
+            pre: Some("gpt-2".into()),
+            tokens: strings("tokens"),
+            types: json["types"].as_array().unwrap().iter().map(|t| t.as_i64().unwrap() as i32).collect(),
+            merges: strings("merges"),
+            ..VocabSpec::default()
+        };
+        (TextModel::new(spec).unwrap(), json)
+    }
+
+    /// `<unk>`, `<s>`, the user-defined `<u>`, all bytes, then words, best first.
+    fn sentence_piece(words: &[&str], add_space_prefix: bool) -> TextModel {
+        let mut spec =
+            VocabSpec { model: "llama".into(), bos: Some(1), unk: Some(0), ..VocabSpec::default() };
+        let named = [("<unk>", 2), ("<s>", 3), ("<u>", 4)].map(|(text, kind)| (text.to_owned(), kind));
+        let bytes = (0..=255).map(|byte| (format!("<0x{byte:02X}>"), 6));
+        let words = words.iter().map(|word| ((*word).to_owned(), 1));
+        for (rank, (text, kind)) in named.into_iter().chain(bytes).chain(words).enumerate() {
+            spec.tokens.push(text);
+            spec.types.push(kind);
+            spec.scores.push(-(rank as f32));
+        }
+        spec.add_space_prefix = Some(add_space_prefix);
+        TextModel::new(spec).unwrap()
+    }
+
+    fn texts(model: &TextModel, ids: &[TokenId]) -> Vec<String> {
+        ids.iter().map(|&id| model.piece_text(id)).collect()
+    }
+
+    fn shown(model: &TextModel, ids: &[TokenId]) -> Vec<String> {
+        let mut parser = model.output(OutputOptions::default());
+        let mut parts: Vec<Part> = ids.iter().flat_map(|&id| parser.push(id).parts).collect();
+        parts.extend(parser.finish());
+        parts
+            .into_iter()
+            .map(|part| match part {
+                Part::Text(text) | Part::Reasoning(text) => text,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn byte_level_ids_equal_the_reference() {
+        let (model, json) = tiny();
+        for case in json["cases"].as_array().unwrap() {
+            let text = case["text"].as_str().unwrap();
+            let expected: Vec<TokenId> =
+                case["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as TokenId).collect();
+            assert_eq!(model.encode(text, Specials::Parse), expected, "{text:?}");
+            assert_eq!(texts(&model, &expected).concat().contains('\u{FFFD}'), !text.is_ascii(), "{text:?}");
+        }
+    }
+
+    // BUGLOG T10.
+    #[test]
+    fn a_special_token_does_not_change_the_word_after_it() {
+        let (model, _) = tiny();
+        let start = model.encode("<|im_start|>", Specials::Parse);
+        assert_eq!(start.len(), 1);
+        let expected = [start, model.encode("user", Specials::Parse)].concat();
+        assert_eq!(model.encode("<|im_start|>user", Specials::Parse), expected);
+    }
+
+    // BUGLOG T12, T13.
+    #[test]
+    fn the_prefix_space_comes_back_after_every_special_token() {
+        let model = sentence_piece(&["▁G", "▁", "G"], true);
+        let encode = |text| texts(&model, &model.encode(text, Specials::Parse));
+        assert_eq!(encode("G"), [" G"]);
+        assert_eq!(encode(" G"), [" ", " G"]);
+        assert_eq!(encode("<s>G"), ["<s>", " G"]);
+        assert_eq!(encode("G<u>G"), [" G", "<u>", " G"]);
+        let bare = sentence_piece(&["▁G", "▁", "G"], false);
+        assert_eq!(texts(&bare, &bare.encode("<s>G G", Specials::Parse)), ["<s>", "G", " G"]);
+    }
+
+    // BUGLOG T08.
+    #[test]
+    fn only_the_first_space_of_a_reply_is_stripped() {
+        let model = sentence_piece(&["▁a", "▁b", "▁", "a", "b"], true);
+        let ids = model.encode("a b", Specials::Text);
+        assert_eq!(shown(&model, &ids), ["a", " b"]);
+        let control_first = [vec![1], ids.clone(), ids].concat();
+        assert_eq!(shown(&model, &control_first).concat(), "a b a b");
+        let bare = sentence_piece(&["▁Hello"], false);
+        assert_eq!(shown(&bare, &[259]), [" Hello"]);
+    }
+
+    // BUGLOG T09.
+    #[test]
+    fn byte_fallback_reads_back_as_characters() {
+        let model = sentence_piece(&["▁"], false);
+        let ids = model.encode("字字 é", Specials::Text);
+        assert_eq!(ids.len(), 9);
+        assert_eq!(shown(&model, &ids), ["字", "字", " ", "é"]);
+    }
+
+    // BUGLOG T05.
+    #[test]
+    fn ten_thousand_tokens_one_by_one() {
+        let (model, _) = tiny();
+        let text = "naïve 日本語 👍🏽 text ".repeat(400);
+        let ids = model.encode(&text, Specials::Text);
+        assert!(ids.len() >= 10_000, "{}", ids.len());
+        assert_eq!(shown(&model, &ids).concat(), text);
+    }
+
+    // BUGLOG T15, T16.
+    #[test]
+    fn a_long_unbroken_run_is_not_quadratic() {
+        let (model, _) = tiny();
+        for c in ["a", "_", " "] {
+            let once = |n: usize| {
+                let text = c.repeat(n);
+                let start = Instant::now();
+                let ids = model.encode(&text, Specials::Parse);
+                assert_eq!(ids.iter().map(|&id| model.piece(id).len()).sum::<usize>(), n);
+                start.elapsed().as_secs_f64()
+            };
+            // The best of a few: other tests run beside.
+            let time = |n: usize| (0..5).map(|_| once(n)).fold(f64::INFINITY, f64::min);
+            // Eight times the text: quadratic would take 64 times as long.
+            let (short, long) = (time(50_000), time(400_000));
+            assert!(long < 30.0 * short, "{c:?}: {short} s, then {long} s");
+        }
+    }
+
+    #[test]
+    fn the_toy_vocabulary_is_bytes() {
+        let model = TextModel::bytes();
+        assert_eq!((model.vocab_size(), model.end_tokens()), (259, &[256][..]));
+        assert_eq!(
+            model.encode("hé <think>", Specials::Text),
+            "hé <think>".bytes().map(u32::from).collect::<Vec<_>>()
+        );
+        assert_eq!(model.encode("a<think>", Specials::Parse), [97, 257]);
+        assert_eq!((model.piece(0xE9), model.piece_text(0xE9).as_str()), (&[0xE9][..], "\u{FFFD}"));
+        assert_eq!((model.piece_text(256).as_str(), model.piece_text(4000).as_str()), ("<eos>", ""));
+        assert!(model.is_control(256) && !model.is_control(257));
+        assert_eq!(model.reasoning_parser(), Some("think"));
+        let rendered =
+            model.render(&json!({ "messages": [{ "role": "user", "content": "<think>" }] })).unwrap();
+        assert_eq!(rendered, "<think>");
+    }
+
+    #[test]
+    fn reasoning_is_parsed_only_where_the_model_knows_it() {
+        let (model, _) = tiny();
+        assert_eq!(model.reasoning_parser(), None);
+        let opened = model.with_chat_template("{{ '<think>' }}").unwrap();
+        assert_eq!(opened.reasoning_parser(), Some("think"));
+    }
 }

@@ -45,7 +45,12 @@ pub struct OutputParser {
 
 impl OutputParser {
     /// `reasoning`: split thoughts from the answer.
-    pub(super) fn new(pieces: Arc<Pieces>, strip_space: bool, reasoning: bool, options: OutputOptions) -> Self {
+    pub(super) fn new(
+        pieces: Arc<Pieces>,
+        strip_space: bool,
+        reasoning: bool,
+        options: OutputOptions,
+    ) -> Self {
         Self {
             pieces,
             strip_space,

@@ -8,7 +8,10 @@ use std::fmt::{self, Write};
 use std::sync::Arc;
 
 /// What templates expect of Python and of transformers, beyond what the engine has by itself.
-pub(super) fn install(env: &mut Environment<'static>, now: impl Fn() -> NaiveDateTime + Send + Sync + 'static) {
+pub(super) fn install(
+    env: &mut Environment<'static>,
+    now: impl Fn() -> NaiveDateTime + Send + Sync + 'static,
+) {
     env.set_unknown_method_callback(method);
     env.add_filter("tojson", tojson);
     env.add_test("sequence", |value: &Value| {

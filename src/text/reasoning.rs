@@ -19,14 +19,18 @@ pub(super) struct ReasoningSplitter {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     /// Nothing but white space so far. `opened`: the template has opened the thoughts already.
-    Start { opened: bool },
+    Start {
+        opened: bool,
+    },
     /// Right after the opening tag, where line breaks are not part of the thoughts.
     Opened,
     Thinking,
     /// Right after the closing tag, where white space is not part of the answer.
     Closed,
     /// `unclosed`: a tool call ended the thoughts, and a late closing tag is still to be dropped.
-    Answer { unclosed: bool },
+    Answer {
+        unclosed: bool,
+    },
 }
 
 impl ReasoningSplitter {

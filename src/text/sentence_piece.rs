@@ -114,7 +114,14 @@ impl SentencePiece {
         }
     }
 
-    fn propose(&self, text: &str, symbols: &[Symbol], left: usize, right: usize, queue: &mut BinaryHeap<Pair>) {
+    fn propose(
+        &self,
+        text: &str,
+        symbols: &[Symbol],
+        left: usize,
+        right: usize,
+        queue: &mut BinaryHeap<Pair>,
+    ) {
         let start = symbols[left].start;
         let len = symbols[left].len + symbols[right].len;
         if len > self.longest {
@@ -209,7 +216,8 @@ mod tests {
         ids.into_iter().map(|id| spec.tokens[id as usize].clone()).collect()
     }
 
-    const WORDS: &[&str] = &["lo", "ab", "bc", "▁h", "el", "▁hel", "▁hello", "▁", "a", "b", "c", "h", "e", "l", "o"];
+    const WORDS: &[&str] =
+        &["lo", "ab", "bc", "▁h", "el", "▁hel", "▁hello", "▁", "a", "b", "c", "h", "e", "l", "o"];
 
     #[test]
     fn the_best_scored_pair_is_joined_first_and_the_leftmost_of_equals() {
@@ -266,17 +274,18 @@ mod tests {
     fn a_long_unbroken_run_is_not_quadratic() {
         let spec = spec(&["aaaa", "aa", "a", "▁"]);
         let encoder = encoder(&spec);
-        let time = |n: usize| {
+        let once = |n: usize| {
             let (text, mut ids) = ("a".repeat(n), Vec::new());
             let start = Instant::now();
             encoder.encode(&text, &mut ids);
             assert_eq!(ids.len(), n / 4 + 1);
             start.elapsed().as_secs_f64()
         };
-        time(50_000);
-        // Sixteen times the text: quadratic would take 256 times as long.
-        let (short, long) = (time(50_000), time(800_000));
-        assert!(long < 80.0 * short, "{short} s, then {long} s");
+        // The best of a few: other tests run beside.
+        let time = |n: usize| (0..5).map(|_| once(n)).fold(f64::INFINITY, f64::min);
+        // Eight times the text: quadratic would take 64 times as long.
+        let (short, long) = (time(50_000), time(400_000));
+        assert!(long < 30.0 * short, "{short} s, then {long} s");
     }
 
     proptest! {

@@ -97,6 +97,29 @@ impl SpecialTokens {
         })
     }
 
+    /// `text` with `mark` inside every token that is structure, so that none is found in it any more,
+    /// nor across its ends in whatever a template puts before and behind it. White space at the ends
+    /// stays at the ends, so that templates can still trim it.
+    pub fn defuse<'t>(&self, text: &'t str, mark: char) -> Cow<'t, str> {
+        let mut places: Vec<usize> = self.structural_starts(text).map(|at| after_first(text, at)).collect();
+        places.extend(self.begun_at_end(text).map(|at| after_first(text, at)));
+        places.extend(self.ends_at_start(text));
+        if places.is_empty() {
+            return text.into();
+        }
+        places.sort_unstable();
+        places.dedup();
+        let mut defused = String::with_capacity(text.len() + places.len() * mark.len_utf8());
+        let mut done = 0;
+        for place in places {
+            defused.push_str(&text[done..place]);
+            defused.push(mark);
+            done = place;
+        }
+        defused.push_str(&text[done..]);
+        defused.into()
+    }
+
     /// Where a token that is structure begins in `text`, overlapping ones included.
     fn structural_starts<'t>(&'t self, text: &'t str) -> impl Iterator<Item = usize> + 't {
         let bytes = text.as_bytes();
@@ -110,23 +133,31 @@ impl SpecialTokens {
         (0..bytes.len()).filter(move |&at| has_structure(at))
     }
 
-    /// `text` with `mark` inside every token that is structure, after its first character, so that
-    /// none is found in it any more. The mark is never first or last, so trimming still works.
-    pub fn defuse<'t>(&self, text: &'t str, mark: char) -> Cow<'t, str> {
-        let mut defused = String::new();
-        let mut done = 0;
-        for start in self.structural_starts(text) {
-            let first = text[start..].chars().next().map_or(1, char::len_utf8);
-            defused.push_str(&text[done..start + first]);
-            defused.push(mark);
-            done = start + first;
-        }
-        if done == 0 {
-            return text.into();
-        }
-        defused.push_str(&text[done..]);
-        defused.into()
+    /// Where the beginning of such a token reaches the end of `text`, trimmed.
+    fn begun_at_end<'t>(&'t self, text: &'t str) -> impl Iterator<Item = usize> + 't {
+        let bytes = text.trim_end().as_bytes();
+        let longest = self.lengths.values().flatten().max().copied().unwrap_or(0);
+        let first = bytes.len().saturating_sub(longest);
+        (first..bytes.len())
+            .filter(|&at| self.lengths.contains_key(&bytes[at]))
+            .filter(move |&at| self.structures().any(|token| token.starts_with(&bytes[at..])))
     }
+
+    /// The start of `text`, trimmed, if the end of such a token stands there.
+    fn ends_at_start(&self, text: &str) -> Option<usize> {
+        let trimmed = text.trim_start().as_bytes();
+        let is_end = |end: &[u8]| trimmed.starts_with(end);
+        let found = self.structures().any(|token| (1..token.len()).any(|at| is_end(&token[at..])));
+        found.then_some(text.len() - trimmed.len())
+    }
+
+    fn structures(&self) -> impl Iterator<Item = &[u8]> {
+        self.by_text.iter().filter(|(_, special)| special.structural).map(|(text, _)| text.as_slice())
+    }
+}
+
+fn after_first(text: &str, at: usize) -> usize {
+    at + text[at..].chars().next().map_or(1, char::len_utf8)
 }
 
 fn is_blank(text: &str) -> bool {
@@ -141,9 +172,47 @@ fn is_plain(text: &str) -> bool {
 }
 
 const HTML: &[&str] = &[
-    "a", "b", "blockquote", "body", "br", "caption", "code", "div", "em", "footer", "h1", "h2", "h3", "h4",
-    "h5", "h6", "head", "header", "hr", "html", "i", "iframe", "img", "li", "ol", "p", "pre", "s", "span",
-    "strong", "sub", "sup", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "u", "ul",
+    "a",
+    "b",
+    "blockquote",
+    "body",
+    "br",
+    "caption",
+    "code",
+    "div",
+    "em",
+    "footer",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "head",
+    "header",
+    "hr",
+    "html",
+    "i",
+    "iframe",
+    "img",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "s",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "tfoot",
+    "th",
+    "thead",
+    "tr",
+    "u",
+    "ul",
 ];
 
 #[cfg(test)]
@@ -186,10 +255,7 @@ mod tests {
         let tokens = [("\n\n", 4), ("<h1>", 4), ("<think>", 4), ("<tool_call>", 4)];
         let found = specials(&tokens, "");
         let text = "<h1>\n\n<think><tool_call>";
-        assert_eq!(
-            split(&found, text, Specials::Text),
-            [Token(1), Token(0), Text("<think><tool_call>")]
-        );
+        assert_eq!(split(&found, text, Specials::Text), [Token(1), Token(0), Text("<think><tool_call>")]);
         let found = specials(&tokens, "{{ '<h1>\n\n' }}");
         assert_eq!(split(&found, "<h1>\n\n", Specials::Text), [Text("<h1>"), Token(0)]);
     }
@@ -201,7 +267,23 @@ mod tests {
         let defused = found.defuse(text, '\u{E000}');
         assert_eq!(split(&found, &defused, Specials::Parse), [Segment::Text(&defused)]);
         assert_eq!(defused.replace('\u{E000}', ""), text);
-        assert!(defused.starts_with(" <") && defused.ends_with("> "));
+        assert!(defused.starts_with(" \u{E000}<") && defused.ends_with("> "));
         assert!(matches!(found.defuse("plain < text", '\u{E000}'), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn no_structure_is_found_across_the_ends_of_defused_text() {
+        let found = specials(&[("<|a|>", 3), ("|><|", 3)], "");
+        for (before, text, behind) in
+            [("", "b|>", "<|a|>"), ("<|", "a|> b", ""), ("x|", "> y", ""), ("", "b <", "|a|>")]
+        {
+            let whole = [before, &found.defuse(text, '\u{E000}'), behind].concat();
+            let tokens = split(&found, &whole, Specials::Parse);
+            let own = if behind == "<|a|>" { vec![Segment::Token(0)] } else { vec![] };
+            let is_token = |segment: &&Segment| matches!(segment, Segment::Token(_));
+            assert_eq!(tokens.iter().filter(is_token).copied().collect::<Vec<_>>(), own, "{text}");
+        }
+        assert_eq!(found.defuse("> quoted\n", 'M'), "M> quoted\n");
+        assert_eq!(found.defuse(" a < ", 'M'), " a <M ");
     }
 }

@@ -19,7 +19,11 @@ pub(super) struct Released {
 impl StopMatcher {
     /// `include`: show the stop string too.
     pub fn new(stops: Vec<String>, include: bool) -> Self {
-        Self { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), include, held: String::new() }
+        Self {
+            stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(),
+            include,
+            held: String::new(),
+        }
     }
 
     pub fn push(&mut self, text: &str) -> Released {
@@ -61,9 +65,8 @@ impl StopMatcher {
 /// Length of the longest end of `text` that is a beginning of `pattern`, but not all of it.
 pub(super) fn overlap(text: &str, pattern: &str) -> usize {
     let longest = text.len().min(pattern.len().saturating_sub(1));
-    let is_overlap = |&len: &usize| {
-        pattern.is_char_boundary(len) && text.as_bytes().ends_with(&pattern.as_bytes()[..len])
-    };
+    let is_overlap =
+        |&len: &usize| pattern.is_char_boundary(len) && text.as_bytes().ends_with(&pattern.as_bytes()[..len]);
     (1..=longest).rev().find(is_overlap).unwrap_or(0)
 }
 
@@ -97,7 +100,10 @@ mod tests {
     // BUGLOG S02.
     #[test]
     fn a_stop_string_inside_a_token_cuts_it() {
-        assert_eq!(run(&["Pari"], false, &["in ", "Paris"]), (vec!["in ".into(), "".into()], Some("Pari".into())));
+        assert_eq!(
+            run(&["Pari"], false, &["in ", "Paris"]),
+            (vec!["in ".into(), "".into()], Some("Pari".into()))
+        );
         assert_eq!(run(&["Pari"], true, &["Paris!"]), (vec!["Pari".into()], Some("Pari".into())));
     }
 

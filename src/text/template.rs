@@ -4,8 +4,9 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value};
 use serde_json::Value as Json;
 
-/// Instructions a rendering may take, about a second's worth: no template needs a hundredth of it.
-const FUEL: u64 = 20_000_000;
+/// Instructions a rendering may take, and one more for every 64 bytes it makes. Long chats take some
+/// ten thousand; a template that wants all of this does not end.
+const FUEL: u64 = 5_000_000;
 
 /// A Jinja chat template, rendered as transformers renders it.
 pub struct ChatTemplate {
@@ -151,5 +152,157 @@ fn describe(error: &minijinja::Error) -> String {
     match error.line() {
         Some(line) => format!("{reason} (line {line})"),
         None => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn render_with(source: &str, mut input: Json) -> Result<String, TemplateError> {
+        let now = chrono::NaiveDate::from_ymd_opt(2025, 1, 2).unwrap().and_hms_opt(3, 4, 5).unwrap();
+        let messages =
+            json!([{ "role": "user", "content": "one" }, { "role": "assistant", "content": "two" }]);
+        input.as_object_mut().unwrap().entry("messages").or_insert(messages);
+        ChatTemplate::with_clock(source, move || now)?.render(&input)
+    }
+
+    fn render(source: &str) -> String {
+        render_with(source, json!({})).unwrap()
+    }
+
+    #[test]
+    fn blocks_take_their_line_with_them_and_nothing_is_escaped() {
+        assert_eq!(render("a\n  {% if true %}\nb <&'\">\n  {% endif %}\nc\n"), "a\nb <&'\">\nc");
+        assert_eq!(render("{{ '<b>' }}"), "<b>");
+    }
+
+    // BUGLOG C02.
+    #[test]
+    fn what_a_loop_sets_in_a_namespace_is_seen_after_it() {
+        let source = "{% set ns = namespace(found=false) %}{% for m in messages %}\
+            {% if m.role == 'assistant' %}{% set ns.found = true %}{% endif %}{% endfor %}{{ ns.found }}";
+        assert_eq!(render(source), "True");
+    }
+
+    // BUGLOG C03.
+    #[test]
+    fn the_date_comes_from_the_clock() {
+        assert_eq!(
+            render("{{ strftime_now('%Y-%m-%d, %d %b %Y, %-d %B, %H:%M') }}"),
+            "2025-01-02, 02 Jan 2025, 2 January, 03:04"
+        );
+        assert_eq!(render("{{ strftime_now is defined }}"), "True");
+        assert!(matches!(render_with("{{ strftime_now('%Q') }}", json!({})), Err(TemplateError::Failed(_))));
+    }
+
+    // BUGLOG C04, C06.
+    #[test]
+    fn tojson_takes_pythons_keywords() {
+        let tool = json!({ "tool": { "z": "é < 'x'", "a": [1, 2.5, null, true] } });
+        let json = |call: &str| render_with(&format!("{{{{ tool | tojson{call} }}}}"), tool.clone()).unwrap();
+        let plain = r#"{"z": "é < 'x'", "a": [1, 2.5, null, true]}"#;
+        assert_eq!(json(""), plain);
+        assert_eq!(json("(ensure_ascii=False)"), plain);
+        assert_eq!(json("(ensure_ascii=true)"), plain.replace('é', "\\u00e9"));
+        assert_eq!(json("(separators=(',', ':'))"), r#"{"z":"é < 'x'","a":[1,2.5,null,true]}"#);
+        assert_eq!(json("(sort_keys=true)"), r#"{"a": [1, 2.5, null, true], "z": "é < 'x'"}"#);
+        assert_eq!(
+            json("(indent=2)"),
+            "{\n  \"z\": \"é < 'x'\",\n  \"a\": [\n    1,\n    2.5,\n    null,\n    true\n  ]\n}"
+        );
+        assert!(matches!(render_with("{{ nothing | tojson }}", json!({})), Err(TemplateError::Failed(_))));
+    }
+
+    // BUGLOG C05.
+    #[test]
+    fn generation_blocks_pass_their_content_through() {
+        let source =
+            "{% for m in messages %}{%- generation -%} {{ m.content }} {%- endgeneration %};{% endfor %}";
+        assert_eq!(render(source), "one;two;");
+        assert_eq!(render("{% generation %}\na\n{% endgeneration %}\nb"), "a\nb");
+    }
+
+    // BUGLOG C12.
+    #[test]
+    fn python_literals_slices_and_methods() {
+        assert_eq!(render("{{ none }} {{ None is none }} {{ True and not False }}"), "None True True");
+        assert_eq!(
+            render("{{ messages[1:] | length }}{{ messages[::-1][0].role }}{{ 'abc'[-1] }}{{ 'abc'[:2] }}"),
+            "1assistantcab"
+        );
+        assert_eq!(
+            render("{{ messages | map(attribute='role') | reject('equalto', 'user') | join('+') }}"),
+            "assistant"
+        );
+        assert_eq!(
+            render(
+                "{{ ' a '.strip() }}{{ 'a-b'.split('-')[1] }}{{ 'ab'.startswith('a') }}{{ 'xab'.removeprefix('x') }}"
+            ),
+            "abTrueab"
+        );
+        assert_eq!(
+            render("{% for k, v in {'b': 1, 'a': [1, 'x']}.items() %}{{ k }}={{ v }} {% endfor %}"),
+            "b=1 a=[1, 'x'] "
+        );
+        assert_eq!(
+            render(
+                "{% for i in range(9) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}"
+            ),
+            "02"
+        );
+        assert_eq!(
+            render(
+                "{{ 'a' is sequence }} {{ messages is iterable }} {{ none is iterable }} {{ messages[0] is mapping }}"
+            ),
+            "True True False True"
+        );
+    }
+
+    #[test]
+    fn tools_that_are_not_there_are_none_and_no_empty_list() {
+        assert_eq!(
+            render("{{ tools is none }} {{ tools is defined }} {{ 'yes' if tools else 'no' }} {{ tools }}"),
+            "True True no None"
+        );
+        assert_eq!(render("{{ tools == none }}"), "True");
+        assert!(render_with("{% for tool in tools %}{% endfor %}", json!({})).is_err());
+        assert_eq!(render_with("{{ tools | length }}", json!({ "tools": [1, 2] })).unwrap(), "2");
+    }
+
+    #[test]
+    fn names_that_are_not_there_print_nothing_but_have_no_parts() {
+        assert_eq!(render("[{{ nothing }}{{ messages[0].nothing }}]"), "[]");
+        let error = render_with("line\n{{ nothing.more }}", json!({})).unwrap_err();
+        assert!(error.to_string().contains("line 2"), "{error}");
+    }
+
+    // BUGLOG C09.
+    #[test]
+    fn an_exception_keeps_its_text_through_macros() {
+        let source = "{% macro fail(x) %}{{ raise_exception('no ' ~ x) }}{% endmacro %}{{ fail('way') }}";
+        assert!(
+            matches!(render_with(source, json!({})), Err(TemplateError::Raised(text)) if text == "no way")
+        );
+    }
+
+    #[test]
+    fn a_template_without_end_is_ended() {
+        let source = "{% for a in range(99999) %}{% for b in range(99999) %}{% set c = a * b %}{% endfor %}{% endfor %}";
+        assert!(matches!(render_with(source, json!({})), Err(TemplateError::Endless)));
+        let recursive = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
+        assert!(render_with(recursive, json!({})).is_err());
+        let growing = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
+        assert!(matches!(render_with(growing, json!({})), Err(TemplateError::Endless)));
+    }
+
+    #[test]
+    fn input_without_messages_is_refused() {
+        let template = ChatTemplate::new("x").unwrap();
+        for input in [json!({}), json!([]), json!({ "messages": "hi" })] {
+            assert!(matches!(template.render(&input), Err(TemplateError::Input)));
+        }
     }
 }

@@ -190,7 +190,8 @@ impl Pieces {
         let text = &spec.tokens[id];
         match (self.kinds[id], algorithm) {
             (Kind::Byte, Algorithm::SentencePiece) => {
-                let byte = parse_byte(text).ok_or_else(|| VocabError::ByteToken { id, text: text.clone() })?;
+                let byte =
+                    parse_byte(text).ok_or_else(|| VocabError::ByteToken { id, text: text.clone() })?;
                 self.bytes.push(byte);
             }
             (Kind::Normal | Kind::Byte | Kind::Unused, Algorithm::ByteLevel) => {
@@ -267,7 +268,10 @@ mod tests {
     fn lengths_ids_and_types_are_checked() {
         let mut short = spec(&[("a", 1), ("b", 1)]);
         short.scores.pop();
-        assert_eq!(short.check().unwrap_err().to_string(), "tokenizer.ggml.scores has 1 entries for 2 tokens");
+        assert_eq!(
+            short.check().unwrap_err().to_string(),
+            "tokenizer.ggml.scores has 1 entries for 2 tokens"
+        );
         let mut short = spec(&[("a", 1), ("b", 1)]);
         short.types.pop();
         assert!(short.check().unwrap_err().to_string().contains("token_type has 1"));
