@@ -7,9 +7,12 @@ mod decode;
 mod digest;
 mod dirs;
 mod fetch;
+mod find;
 mod format;
 mod gguf;
+mod list;
 mod names;
+mod summary;
 mod writer;
 
 pub use catalogue::{Catalogue, CatalogueError, CatalogueFile, CatalogueModel, Source, Wheel};
@@ -19,7 +22,10 @@ pub use dirs::ModelDirs;
 pub use fetch::{
     FetchError, FetchOptions, Phase, Progress, ProxySettings, SourceError, fetch, part_path, remove,
 };
+pub use find::{Found, NotFound, Origin, find};
 pub use format::BlockFormat;
 pub use gguf::{Array, GgmlType, Gguf, GgufError, Tensor, TensorInfo, UnsupportedTensor, Value, ValueType};
+pub use list::{Listed, list};
 pub use names::BadName;
+pub use summary::{FormatShare, Summary};
 pub use writer::{GgufWriter, MetaValue};
