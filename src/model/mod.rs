@@ -3,6 +3,8 @@
 
 mod batch;
 mod runner;
+mod scripted;
 
 pub use batch::{Batch, BlockCopy, Outputs, Row};
 pub use runner::{DeviceError, Launched, ModelLimits, Runner, Usage};
+pub use scripted::{Fault, Scripted};
