@@ -15,9 +15,11 @@ mod memory;
 mod model_runner;
 mod qwen2;
 mod runner;
+mod scripted;
 
 pub use batch::{Batch, BlockCopy, Outputs, Row};
 pub use load::{LoadError, LoadOptions, Loaded, SUPPORTED, load};
 pub use memory::KvPlan;
 pub use model_runner::ModelRunner;
 pub use runner::{DeviceError, Launched, ModelLimits, Runner, Usage};
+pub use scripted::{Fault, Scripted};

@@ -101,7 +101,7 @@ fn chunk_max(chunk: &[f32]) -> (f32, bool) {
         for lane in 0..LANES {
             let x = group[lane];
             lanes[lane] = if x > lanes[lane] { x } else { lanes[lane] };
-            unsound[lane] |= !(x < f32::INFINITY);
+            unsound[lane] |= x.is_nan() | (x == f32::INFINITY);
         }
     }
     let max = lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);

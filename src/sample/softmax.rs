@@ -110,7 +110,7 @@ fn exp(x: f32) -> f32 {
     /// Adding 1.5 * 2^23 rounds to a whole number and leaves it in the low bits.
     const ROUND: f32 = 12_582_912.0;
     /// ln 2 in two parts; the first has few enough bits that n times it is exact.
-    const LN2_HIGH: f32 = 0.693_359_375;
+    const LN2_HIGH: f32 = 355.0 / 512.0;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let rounded = x * std::f32::consts::LOG2_E + ROUND;
     let n = rounded - ROUND;

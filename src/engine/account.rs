@@ -1,0 +1,116 @@
+use super::output::Output;
+use super::sequence::Sequence;
+use super::step::Engine;
+use crate::kv::BlockTable;
+use crate::model::Outputs;
+use crate::protocol::{Event, Failure, FailureKind, FinishReason, SamplingTrace};
+use crate::sample::{RowError, Sampled};
+use crate::text::TextModel;
+use std::sync::Arc;
+
+type Drawn = Result<Sampled, RowError>;
+
+impl Engine {
+    /// What the samples of a step mean for its sequences: each grows by its token or ends; a prompt
+    /// with several continuations forks. `sampled` has one entry for each output of the batch.
+    pub(super) fn account(&mut self, sampled: Vec<Drawn>, events: &mut Vec<Event>) {
+        let mut sampled = sampled.into_iter();
+        let mut born = Vec::new();
+        for i in 0..self.plan.rows.len() {
+            let row = &self.plan.batch.rows[i];
+            let (at, outputs, count) = (self.plan.rows[i].at, row.outputs, row.num_outputs());
+            self.scheduler.running_mut()[at].num_computed += row.tokens.len();
+            let drawn: Vec<Drawn> = sampled.by_ref().take(count).collect();
+            match outputs {
+                Outputs::None => {}
+                Outputs::All => self.score(at, drawn, events),
+                Outputs::Last | Outputs::Draws(_) => self.grow(i, drawn, &mut born, events),
+            }
+        }
+        self.scheduler.settle(born, &mut self.kv);
+    }
+
+    /// A row that reached the end of its sequence: a token for it, and for each choice that starts
+    /// here.
+    fn grow(
+        &mut self,
+        i: usize,
+        drawn: Vec<Drawn>,
+        born: &mut Vec<(usize, Sequence)>,
+        events: &mut Vec<Event>,
+    ) {
+        let at = self.plan.rows[i].at;
+        let parent = &mut self.scheduler.running_mut()[at];
+        let choices = std::mem::replace(&mut parent.choices, 1);
+        let mut children: Vec<Sequence> = (1..choices)
+            .map(|choice| match (choice as usize) < drawn.len() {
+                true => parent.fork(choice, self.kv.fork(&parent.table), parent.num_computed),
+                // No output row was left for it: it starts from the prompt, as a request would.
+                false => parent.fork(choice, BlockTable::default(), 0),
+            })
+            .collect();
+        score_last(parent, &drawn[0], &self.output, events);
+        self.plan.rows[i].drawn = drawn[0].as_ref().ok().map(|sampled| sampled.token);
+        for (seq, drawn) in std::iter::once(&mut *parent).chain(&mut children).zip(drawn) {
+            if !std::mem::replace(&mut seq.started, true) {
+                // It shares the whole prompt with its parent, and computed none of it.
+                seq.cached_tokens = seq.prompt_len;
+                self.output.start(seq, events);
+            }
+            let ended = match drawn {
+                Ok(mut sampled) => {
+                    self.trace = traced(&self.text, &mut sampled).or(self.trace.take());
+                    seq.push(sampled.token);
+                    self.stats.generated();
+                    self.output.token(seq, sampled, events)
+                }
+                Err(why) => {
+                    // Keys and values of the same past are as wrong as the logits.
+                    self.kv.forget(&seq.table);
+                    let failure = Failure::new(FailureKind::Internal, why.to_string());
+                    self.output.close(seq.id, FinishReason::Error(failure), events);
+                    true
+                }
+            };
+            seq.ended = ended;
+        }
+        born.extend(children.into_iter().map(|child| (at, child)));
+    }
+
+    /// A chunk of a prompt whose every position is scored.
+    fn score(&mut self, at: usize, scored: Vec<Drawn>, events: &mut Vec<Event>) {
+        let seq = &mut self.scheduler.running_mut()[at];
+        let first = seq.num_computed - scored.len();
+        let rows: Result<Vec<_>, RowError> =
+            scored.into_iter().map(|row| row.map(|sampled| sampled.top)).collect();
+        match rows {
+            Ok(rows) => {
+                seq.scoring.iter_mut().for_each(|scoring| scoring.done = first + rows.len());
+                self.output.scored(seq.id.request, first, rows.into_iter(), events);
+            }
+            Err(why) => {
+                self.kv.forget(&seq.table);
+                seq.ended = true;
+                let failure = Failure::new(FailureKind::Internal, why.to_string());
+                self.output.close_request(seq.id.request, &FinishReason::Error(failure), events);
+            }
+        }
+    }
+}
+
+/// The last position of a scored prompt is the one that draws the first token.
+fn score_last(seq: &mut Sequence, drawn: &Drawn, output: &Output, events: &mut Vec<Event>) {
+    let last = seq.prompt_len - 1;
+    let Some(scoring) = seq.scoring.as_mut().filter(|scoring| scoring.done == last) else { return };
+    let Ok(sampled) = drawn else { return };
+    scoring.done = seq.prompt_len;
+    let mut top = sampled.top.clone();
+    top.truncate(scoring.top);
+    output.scored(seq.id.request, last, std::iter::once(top), events);
+}
+
+fn traced(text: &TextModel, sampled: &mut Sampled) -> Option<Arc<SamplingTrace>> {
+    let mut trace = sampled.trace.take()?;
+    trace.candidates.iter_mut().for_each(|candidate| candidate.text = text.piece_text(candidate.id));
+    Some(Arc::from(trace))
+}

@@ -1,0 +1,211 @@
+use super::sequence::{Scoring, Sequence};
+use crate::base::Clock;
+use crate::kv::{BlockTable, HashChain};
+use crate::model::ModelLimits;
+use crate::protocol::{
+    Command, Failure, FailureKind, Prompt, Request, SamplingParams, SeqId, SequenceState, TokenId,
+};
+use crate::text::TextModel;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most continuations of one request, and most alternatives at a prompt position.
+const MOST_CHOICES: u32 = 64;
+const MOST_LOGPROBS: u32 = 1000;
+
+/// Everything slow or refusable about a request happens here, before the engine sees it: the
+/// template, the tokenizer, every limit.
+pub struct Intake {
+    text: Arc<TextModel>,
+    clock: Clock,
+    bounds: Lengths,
+    block_size: usize,
+}
+
+/// How long a sequence may get, in tokens, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    pub context: usize,
+    /// What all blocks of the KV cache hold.
+    pub pool: usize,
+}
+
+/// What the engine is to do next, in order of arrival.
+pub enum Work {
+    Add(Box<Accepted>, Box<Sequence>),
+    /// A request that ends at once, in each of its choices.
+    Refuse(Box<Accepted>, Failure),
+    /// Anything that is not a request.
+    Control(Command),
+    Note(String),
+}
+
+/// A request with all that intake found out about it.
+pub struct Accepted {
+    pub request: Request,
+    /// How many continuations end: `n`, or 1 where `n` is out of range.
+    pub choices: u32,
+    /// 0 where the prompt was never tokenized.
+    pub prompt_tokens: usize,
+    pub rendered: String,
+    pub opens_reasoning: bool,
+    /// Of the first choice.
+    pub seed: u64,
+    pub arrival: Duration,
+}
+
+impl Lengths {
+    /// `context` is already what the settings allow.
+    pub fn of(limits: &ModelLimits, context: usize) -> Self {
+        Self { context, pool: limits.num_blocks.saturating_sub(1) * limits.block_size }
+    }
+
+    pub fn longest(&self) -> usize {
+        self.context.min(self.pool)
+    }
+
+    /// An answer needs room for one token at least.
+    fn check(&self, prompt: usize) -> Result<(), Failure> {
+        if prompt < self.longest() {
+            return Ok(());
+        }
+        let tokens = |n: usize| if n == 1 { "1 token".to_owned() } else { format!("{n} tokens") };
+        let message = match self.pool < self.context {
+            false => format!(
+                "the prompt has {}; the context holds {}, and the answer needs at least one: shorten \
+                 the prompt or start a new chat",
+                tokens(prompt),
+                self.context
+            ),
+            true => format!(
+                "the prompt has {}; the KV cache holds {} in all, and the answer needs at least one: \
+                 shorten the prompt or give the KV cache more memory",
+                tokens(prompt),
+                self.pool
+            ),
+        };
+        Err(Failure::new(FailureKind::TooLong, message))
+    }
+}
+
+impl Intake {
+    pub fn new(text: Arc<TextModel>, clock: Clock, bounds: Lengths, block_size: usize) -> Self {
+        Self { text, clock, bounds, block_size }
+    }
+
+    pub fn take(&self, command: Command) -> Work {
+        match command {
+            Command::Submit(request) => self.prepare(*request),
+            Command::SetParams(id, params) => match self.check_params(&params) {
+                Ok(()) => Work::Control(Command::SetParams(id, params)),
+                Err(why) => Work::Note(format!("the sampling parameters stay as they were: {why}")),
+            },
+            other => Work::Control(other),
+        }
+    }
+
+    fn prepare(&self, request: Request) -> Work {
+        let mut accepted = Accepted::new(request, self.clock.now());
+        // A panic in a tokenizer or template ends this request and no other.
+        let built = catch_unwind(AssertUnwindSafe(|| self.build(&mut accepted)));
+        match built {
+            Ok(Ok(sequence)) => Work::Add(Box::new(accepted), Box::new(sequence)),
+            Ok(Err(failure)) => Work::Refuse(Box::new(accepted), failure),
+            Err(panic) => {
+                let why = format!("the prompt could not be prepared: {}", panic_message(&*panic));
+                Work::Refuse(Box::new(accepted), Failure::new(FailureKind::Internal, why))
+            }
+        }
+    }
+
+    fn build(&self, accepted: &mut Accepted) -> Result<Sequence, Failure> {
+        let request = &accepted.request;
+        if accepted.choices != request.n {
+            return Err(bad(format!("n must be a whole number from 1 to {MOST_CHOICES}, not {}", request.n)));
+        }
+        if request.prompt_logprobs.is_some_and(|k| k > MOST_LOGPROBS) {
+            return Err(bad(format!("prompt_logprobs must be at most {MOST_LOGPROBS}")));
+        }
+        self.check_params(&request.params)?;
+        if let Prompt::Tokens(ids) = &request.prompt {
+            self.check_ids("prompt", ids)?;
+        }
+        let built = self.text.prompt(&request.prompt)?;
+        if built.ids.is_empty() {
+            return Err(bad("the prompt is empty".to_owned()));
+        }
+        self.bounds.check(built.ids.len())?;
+        accepted.prompt_tokens = built.ids.len();
+        accepted.rendered = built.rendered;
+        accepted.opens_reasoning = built.opens_reasoning;
+        Ok(self.sequence(accepted, built.ids))
+    }
+
+    /// The sequence that computes the prompt, for all choices of the request.
+    fn sequence(&self, accepted: &Accepted, tokens: Vec<TokenId>) -> Sequence {
+        let request = &accepted.request;
+        let mut chain = HashChain::new(self.block_size, b"");
+        chain.extend(&tokens);
+        Sequence {
+            id: SeqId { request: request.id, choice: 0 },
+            prompt_len: tokens.len(),
+            tokens,
+            num_computed: 0,
+            params: request.params.clone(),
+            seed: accepted.seed,
+            choices: accepted.choices,
+            scoring: request.prompt_logprobs.map(|top| Scoring { top: top as usize, done: 0 }),
+            state: SequenceState::Waiting,
+            cached_tokens: 0,
+            preemptions: 0,
+            started: false,
+            ended: false,
+            chain,
+            table: BlockTable::default(),
+        }
+    }
+
+    fn check_params(&self, params: &SamplingParams) -> Result<(), Failure> {
+        params.check().map_err(|out_of_range| bad(out_of_range.to_string()))?;
+        self.check_ids("stop_token_ids", &params.stop_token_ids)
+    }
+
+    fn check_ids(&self, what: &str, ids: &[TokenId]) -> Result<(), Failure> {
+        let vocab = self.text.vocab_size();
+        match ids.iter().find(|id| **id as usize >= vocab) {
+            Some(id) => Err(bad(format!("{what}: token {id} is not among the {vocab} of the vocabulary"))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Accepted {
+    pub fn new(request: Request, arrival: Duration) -> Self {
+        Self {
+            choices: if (1..=MOST_CHOICES).contains(&request.n) { request.n } else { 1 },
+            seed: request.params.seed.unwrap_or_else(draw_seed),
+            prompt_tokens: 0,
+            rendered: String::new(),
+            opens_reasoning: false,
+            request,
+            arrival,
+        }
+    }
+}
+
+/// 32 bits: unguessable is not needed, typing it again is.
+fn draw_seed() -> u64 {
+    RandomState::new().build_hasher().finish() >> 32
+}
+
+fn bad(message: String) -> Failure {
+    Failure::new(FailureKind::BadRequest, message)
+}
+
+/// What a panic said.
+pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or(panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
+}

@@ -1,0 +1,189 @@
+use super::intake::Accepted;
+use super::sequence::Sequence;
+use super::stream::Stream;
+use crate::base::Clock;
+use crate::protocol::{
+    Event, Failure, FinishReason, Outcome, RequestId, SamplingParams, SeqId, Timings, TokenId, TokenInfo,
+    TopToken, Usage,
+};
+use crate::sample::Sampled;
+use crate::text::{OutputOptions, TextModel};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Token -> text -> parts -> events, and the only place that ends a choice.
+///
+/// The registry of open choices is here and not in the scheduler's queues: a step can fail while a
+/// sequence is in neither, and every choice is still owed its one `Finished`.
+pub struct Output {
+    text: Arc<TextModel>,
+    clock: Clock,
+    /// Longest prompt plus answer, in tokens.
+    max_len: usize,
+    open: BTreeMap<SeqId, Stream>,
+    finished: u64,
+}
+
+impl Output {
+    pub fn new(text: Arc<TextModel>, clock: Clock, max_len: usize) -> Self {
+        Self { text, clock, max_len, open: BTreeMap::new(), finished: 0 }
+    }
+
+    /// From here on every choice of the request is owed one `Finished`.
+    pub fn open(&mut self, accepted: &Accepted) {
+        for choice in 0..accepted.choices {
+            let parser = self.text.output(OutputOptions {
+                stop: accepted.request.params.stop.clone(),
+                include_stop: accepted.request.params.include_stop_str_in_output,
+                parse_reasoning: accepted.request.parse_reasoning,
+                opens_reasoning: accepted.opens_reasoning,
+            });
+            let seq = SeqId { request: accepted.request.id, choice };
+            self.open.insert(seq, Stream::new(parser, accepted, choice));
+        }
+    }
+
+    pub fn is_open(&self, request: RequestId) -> bool {
+        self.of_request(request).next().is_some()
+    }
+
+    /// A choice has its first row in a batch.
+    pub fn start(&mut self, seq: &Sequence, events: &mut Vec<Event>) {
+        if let Some(stream) = self.open.get_mut(&seq.id) {
+            stream.start(self.clock.now(), seq.cached_tokens);
+            events.push(Event::Started { seq: seq.id, cached_tokens: seq.cached_tokens });
+        }
+    }
+
+    pub fn preempted(&mut self, seq: SeqId) {
+        if let Some(stream) = self.open.get_mut(&seq) {
+            stream.timings.preemptions += 1;
+        }
+    }
+
+    /// The sequence's newest token. Gives back whether it was the last.
+    pub fn token(&mut self, seq: &Sequence, sampled: Sampled, events: &mut Vec<Event>) -> bool {
+        let Some(stream) = self.open.get_mut(&seq.id) else { return true };
+        let end = is_end(&self.text, &seq.params, sampled.token);
+        let pushed = stream.push(sampled.token, end, self.clock.now());
+        let top = seq.params.logprobs.unwrap_or(0) as usize;
+        let token = Box::new(TokenInfo {
+            id: sampled.token,
+            text: self.text.piece_text(sampled.token),
+            bytes: self.text.piece(sampled.token).to_vec(),
+            logprob: sampled.logprob,
+            rank: sampled.rank,
+            entropy: sampled.entropy,
+            top: with_texts(&self.text, sampled.top, top),
+            channel: pushed.channel,
+            held: pushed.held,
+        });
+        events.push(Event::Token { seq: seq.id, token });
+        events.extend(pushed.parts.into_iter().map(|part| Event::Delta { seq: seq.id, part }));
+        // vLLM's order: end token, stop string, length.
+        let full = seq.tokens.len() >= self.max_len;
+        let spent = seq.params.max_tokens.is_some_and(|most| seq.num_generated() >= most as usize);
+        let reason = match pushed.stopped {
+            _ if end => Some(FinishReason::Stop),
+            Some(stop) => Some(FinishReason::StopString(stop)),
+            None if full || spent => Some(FinishReason::Length),
+            None => None,
+        };
+        let Some(reason) = reason else { return false };
+        self.close(seq.id, reason, events);
+        true
+    }
+
+    /// The K likeliest tokens after prompt positions from `first_position` on.
+    pub fn scored(
+        &self,
+        id: RequestId,
+        first_position: usize,
+        rows: impl Iterator<Item = Vec<TopToken>>,
+        events: &mut Vec<Event>,
+    ) {
+        let rows = rows.map(|row| with_texts(&self.text, row, usize::MAX)).collect();
+        events.push(Event::PromptLogprobs { id, first_position, rows });
+    }
+
+    /// New parameters for a request's open choices, as told to its owner.
+    pub fn set_params(&mut self, request: RequestId, params: &SamplingParams, events: &mut Vec<Event>) {
+        for (id, stream) in self.open.range_mut(choices_of(request)) {
+            stream.params = params.clone();
+            if let Some(seed) = params.seed {
+                stream.seed = seed.wrapping_add(u64::from(id.choice));
+            }
+            let (at, params) = (stream.usage.completion_tokens, Box::new(params.clone()));
+            events.push(Event::ParamsApplied { seq: *id, at, params });
+        }
+    }
+
+    /// The stop strings in force; they are fixed when a request starts.
+    pub fn stops(&self, request: RequestId) -> Option<(&[String], bool)> {
+        let (_, stream) = self.of_request(request).next()?;
+        Some((&stream.params.stop, stream.params.include_stop_str_in_output))
+    }
+
+    /// Ends one choice, if it is open: what was held back is shown, then `Finished`.
+    pub fn close(&mut self, seq: SeqId, reason: FinishReason, events: &mut Vec<Event>) {
+        let Some(stream) = self.open.remove(&seq) else { return };
+        self.finished += u64::from(!self.is_open(seq.request));
+        let (parts, outcome) = stream.finish(reason, self.clock.now());
+        events.extend(parts.into_iter().map(|part| Event::Delta { seq, part }));
+        events.push(Event::Finished { seq, outcome: Box::new(outcome) });
+    }
+
+    pub fn close_request(&mut self, id: RequestId, reason: &FinishReason, events: &mut Vec<Event>) {
+        let choices: Vec<SeqId> = self.of_request(id).map(|(seq, _)| *seq).collect();
+        choices.into_iter().for_each(|seq| self.close(seq, reason.clone(), events));
+    }
+
+    pub fn close_all(&mut self, reason: &FinishReason, events: &mut Vec<Event>) {
+        while let Some(seq) = self.open.keys().next().copied() {
+            self.close(seq, reason.clone(), events);
+        }
+    }
+
+    /// A request that never was opened ends too, in every choice it asked for.
+    pub fn refuse(&mut self, accepted: &Accepted, why: &Failure, events: &mut Vec<Event>) {
+        self.finished += 1;
+        events.extend(refused(accepted, why));
+    }
+
+    /// Requests of which every choice has ended.
+    pub fn finished(&self) -> u64 {
+        self.finished
+    }
+
+    fn of_request(&self, request: RequestId) -> impl Iterator<Item = (&SeqId, &Stream)> {
+        self.open.range(choices_of(request))
+    }
+}
+
+/// The end of a request that was never let in.
+pub fn refused<'a>(accepted: &'a Accepted, why: &'a Failure) -> impl Iterator<Item = Event> + 'a {
+    (0..accepted.choices).map(move |choice| Event::Finished {
+        seq: SeqId { request: accepted.request.id, choice },
+        outcome: Box::new(Outcome {
+            reason: FinishReason::Error(why.clone()),
+            usage: Usage { prompt_tokens: accepted.prompt_tokens, ..Usage::default() },
+            timings: Timings::default(),
+            seed: accepted.seed.wrapping_add(u64::from(choice)),
+            params: accepted.request.params.clone(),
+        }),
+    })
+}
+
+fn with_texts(text: &TextModel, mut top: Vec<TopToken>, most: usize) -> Vec<TopToken> {
+    top.truncate(most);
+    top.iter_mut().for_each(|token| token.text = text.piece_text(token.id));
+    top
+}
+
+fn is_end(text: &TextModel, params: &SamplingParams, token: TokenId) -> bool {
+    (!params.ignore_eos && text.end_tokens().contains(&token)) || params.stop_token_ids.contains(&token)
+}
+
+fn choices_of(request: RequestId) -> std::ops::RangeInclusive<SeqId> {
+    SeqId { request, choice: 0 }..=SeqId { request, choice: u32::MAX }
+}

@@ -1,0 +1,90 @@
+use super::intake::Accepted;
+use crate::protocol::{Channel, FinishReason, Outcome, Part, SamplingParams, Timings, TokenId, Usage};
+use crate::text::{OutputParser, Pushed};
+use std::time::Duration;
+
+/// One open choice: its text so far, and its times.
+pub struct Stream {
+    parser: OutputParser,
+    pub params: SamplingParams,
+    pub seed: u64,
+    pub usage: Usage,
+    pub timings: Timings,
+    arrival: Duration,
+    started: Option<Duration>,
+    first_token: Option<Duration>,
+    last_token: Duration,
+    /// A stop string was found: what the parser still holds belongs to it.
+    stopped: bool,
+}
+
+impl Stream {
+    pub fn new(parser: OutputParser, accepted: &Accepted, choice: u32) -> Self {
+        Self {
+            parser,
+            params: accepted.request.params.clone(),
+            seed: accepted.seed.wrapping_add(u64::from(choice)),
+            usage: Usage { prompt_tokens: accepted.prompt_tokens, ..Usage::default() },
+            timings: Timings::default(),
+            arrival: accepted.arrival,
+            started: None,
+            first_token: None,
+            last_token: accepted.arrival,
+            stopped: false,
+        }
+    }
+
+    pub fn start(&mut self, now: Duration, cached_tokens: usize) {
+        self.started = Some(now);
+        self.usage.cached_tokens = cached_tokens;
+    }
+
+    /// An end token completes no text: the parser never sees it.
+    pub fn push(&mut self, token: TokenId, end: bool, now: Duration) -> Pushed {
+        self.first_token.get_or_insert(now);
+        self.last_token = now;
+        self.usage.completion_tokens += 1;
+        if end {
+            let (parts, held) = (Vec::new(), String::new());
+            return Pushed { parts, channel: Channel::Marker, held, stopped: None };
+        }
+        let pushed = self.parser.push(token);
+        self.usage.reasoning_tokens += usize::from(pushed.channel == Channel::Reasoning);
+        self.stopped |= pushed.stopped.is_some();
+        pushed
+    }
+
+    /// What was held back, and the whole story.
+    pub fn finish(mut self, reason: FinishReason, now: Duration) -> (Vec<Part>, Outcome) {
+        let parts = if self.stopped { Vec::new() } else { self.parser.finish() };
+        let timings = self.times(now);
+        let outcome = Outcome { reason, usage: self.usage, timings, seed: self.seed, params: self.params };
+        (parts, outcome)
+    }
+
+    fn times(&self, now: Duration) -> Timings {
+        let ms = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1e3;
+        let e2el_ms = ms(self.arrival, now);
+        let queue_ms = ms(self.arrival, self.started.unwrap_or(now));
+        let mut times = Timings { e2el_ms, queue_ms, ..self.timings };
+        let Some(first) = self.first_token else { return times };
+        times.ttft_ms = ms(self.arrival, first);
+        let computed = self.usage.prompt_tokens - self.usage.cached_tokens;
+        times.prompt_tokens_per_second = per_second(computed, times.ttft_ms - queue_ms);
+        match self.usage.completion_tokens - 1 {
+            0 => times.tokens_per_second = per_second(1, e2el_ms),
+            gaps => {
+                let streamed = ms(first, self.last_token);
+                times.itl_ms_mean = streamed / gaps as f64;
+                times.tpot_ms = (e2el_ms - times.ttft_ms) / gaps as f64;
+                times.tokens_per_second = per_second(gaps, streamed);
+            }
+        }
+        times
+    }
+}
+
+/// 0 where no time passed: there is no rate to speak of.
+fn per_second(count: usize, ms: f64) -> f64 {
+    if ms > 0.0 { count as f64 * 1e3 / ms } else { 0.0 }
+}

@@ -1,0 +1,377 @@
+use super::{Batch, DeviceError, Launched, ModelLimits, Row, Runner};
+use crate::base::Clock;
+use crate::kv::{BlockId, CacheSpec};
+use crate::protocol::TokenId;
+use crate::sample::{RowError, SampleRow, Sampled, Scratch, sample};
+use std::collections::HashSet;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+/// Says what a test told it, over the toy vocabulary: the 256 bytes, an end token, `<think>` and
+/// `</think>`. Makes tests of engine and screen exact and instant.
+///
+/// It keeps no tensors, but it does keep a shadow of the KV cache: which token, after which past,
+/// was written to each slot of each block. Every launch reads the whole context of every row back
+/// through its block table, and a row that would attend to anything but its own past is a
+/// [`DeviceError`] that names the row, the position and what was found there.
+pub struct Scripted {
+    limits: ModelLimits,
+    script: Script,
+    shadow: Shadow,
+    /// What each launched output attends to.
+    contexts: Vec<Vec<TokenId>>,
+    launches: u64,
+    faults: Vec<(u64, Fault)>,
+    poison: Option<Poison>,
+    pace: Option<(Clock, Duration)>,
+    recorder: Option<Sender<Batch>>,
+    scratch: Scratch,
+    logits: Vec<f32>,
+}
+
+/// Fills the logits after a row's tokens.
+type Script = Box<dyn Fn(&SampleRow, &mut [f32]) + Send>;
+type Poison = Box<dyn Fn(&SampleRow) -> bool + Send>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// `launch` gives a [`DeviceError`].
+    Device,
+    Panic,
+}
+
+impl Scripted {
+    pub const VOCAB: usize = 259;
+    pub const END: TokenId = 256;
+    pub const THINK: TokenId = 257;
+    pub const THINK_END: TokenId = 258;
+
+    /// A pool of `num_blocks` blocks that sequences can own, and everything else ample.
+    pub fn limits(num_blocks: usize, block_size: usize) -> ModelLimits {
+        ModelLimits {
+            vocab_size: Self::VOCAB,
+            max_model_len: 4096,
+            max_batched_tokens: 4096,
+            max_outputs: 256,
+            block_size,
+            num_blocks: num_blocks + 1,
+            bytes_per_block: 4 * block_size,
+            groups: vec![CacheSpec::Full],
+        }
+    }
+
+    /// Answers every prompt with `reply`, then the end token.
+    pub fn saying(limits: ModelLimits, reply: &str) -> Self {
+        Self::replying(limits, &[("", reply)])
+    }
+
+    /// The reply beside the first text that the prompt contains.
+    pub fn replying(limits: ModelLimits, replies: &[(&str, &str)]) -> Self {
+        let replies: Vec<(Vec<u8>, Vec<TokenId>)> =
+            replies.iter().map(|(prompt, reply)| (prompt.as_bytes().to_vec(), Self::encode(reply))).collect();
+        Self::following(limits, move |prompt, generated| {
+            let bytes: Vec<u8> = prompt.iter().filter_map(|id| u8::try_from(*id).ok()).collect();
+            let found = replies
+                .iter()
+                .find(|(part, _)| part.is_empty() || bytes.windows(part.len()).any(|window| window == part));
+            found.and_then(|(_, reply)| reply.get(generated.len()).copied()).unwrap_or(Self::END)
+        })
+    }
+
+    /// The token that `next` names after a prompt and what was generated so far is far the likeliest.
+    pub fn following(
+        limits: ModelLimits,
+        next: impl Fn(&[TokenId], &[TokenId]) -> TokenId + Send + 'static,
+    ) -> Self {
+        Self::with_logits(limits, move |row, logits| {
+            noise(row.tokens, 1.0, logits);
+            let (prompt, generated) = row.tokens.split_at(row.prompt_len.min(row.tokens.len()));
+            logits[next(prompt, generated) as usize] = 20.0;
+        })
+    }
+
+    /// Babbles: every logit is a hash of the whole past, so that any wrong token in it shows.
+    pub fn babbling(limits: ModelLimits) -> Self {
+        Self::with_logits(limits, |row, logits| noise(row.tokens, 8.0, logits))
+    }
+
+    pub fn with_logits(
+        limits: ModelLimits,
+        script: impl Fn(&SampleRow, &mut [f32]) + Send + 'static,
+    ) -> Self {
+        let shadow = Shadow::new(limits.num_blocks, limits.block_size);
+        Self {
+            logits: vec![0.0; limits.vocab_size],
+            limits,
+            script: Box::new(script),
+            shadow,
+            contexts: Vec::new(),
+            launches: 0,
+            faults: Vec::new(),
+            poison: None,
+            pace: None,
+            recorder: None,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Fails at the `launch`-th launch, counted from 1.
+    pub fn failing_at(mut self, launch: u64, fault: Fault) -> Self {
+        self.faults.push((launch, fault));
+        self
+    }
+
+    /// The logits of these rows are NaN.
+    pub fn poisoning(mut self, rows: impl Fn(&SampleRow) -> bool + Send + 'static) -> Self {
+        self.poison = Some(Box::new(rows));
+        self
+    }
+
+    /// Every step moves the virtual clock by this much.
+    pub fn taking(mut self, clock: Clock, step: Duration) -> Self {
+        self.pace = Some((clock, step));
+        self
+    }
+
+    /// Sends a copy of every batch.
+    pub fn recording(mut self, recorder: Sender<Batch>) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
+    /// A text as tokens of the toy vocabulary; think tags are single tokens.
+    pub fn encode(text: &str) -> Vec<TokenId> {
+        let mut tokens = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            let tags = [("<think>", Self::THINK), ("</think>", Self::THINK_END)];
+            let tag = tags.into_iter().find(|(tag, _)| rest.starts_with(tag));
+            let (id, len) = tag.map_or((TokenId::from(rest.as_bytes()[0]), 1), |(tag, id)| (id, tag.len()));
+            tokens.push(id);
+            // A byte of a longer character: the rest of it follows as bytes.
+            match rest.is_char_boundary(len) {
+                true => rest = &rest[len..],
+                false => {
+                    let char_len = rest.chars().next().map_or(1, char::len_utf8);
+                    tokens.extend(rest.bytes().take(char_len).skip(1).map(TokenId::from));
+                    rest = &rest[char_len..];
+                }
+            }
+        }
+        tokens
+    }
+
+    fn check(&self, batch: &Batch) -> Result<(), DeviceError> {
+        let outputs: usize = batch.rows.iter().map(Row::num_outputs).sum();
+        let bounds = [
+            ("tokens", batch.tokens.len(), self.limits.max_batched_tokens),
+            ("outputs", outputs, self.limits.max_outputs),
+        ];
+        for (what, given, most) in bounds {
+            if given > most {
+                return Err(DeviceError(format!("a batch of {given} {what}; the most is {most}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Runner for Scripted {
+    fn limits(&self) -> &ModelLimits {
+        &self.limits
+    }
+
+    fn launch(&mut self, batch: &Batch) -> Result<Launched, DeviceError> {
+        self.launches += 1;
+        match self.faults.iter().find(|(at, _)| *at == self.launches).map(|(_, fault)| fault) {
+            Some(Fault::Device) => return Err(DeviceError("the device was told to fail".into())),
+            Some(Fault::Panic) => panic!("the runner was told to panic"),
+            None => {}
+        }
+        self.check(batch)?;
+        self.contexts.clear();
+        self.shadow.copy(batch)?;
+        for row in &batch.rows {
+            let context = self.shadow.run(batch, row, self.limits.groups.len().max(1))?;
+            let ends = row.output_tokens().map(|token| row.start + token - row.tokens.start + 1);
+            self.contexts.extend(ends.map(|end| context[..end].to_vec()));
+        }
+        if let Some(recorder) = &self.recorder {
+            // A test that stopped listening loses nothing.
+            let _ = recorder.send(batch.clone());
+        }
+        Ok(Launched { outputs: self.contexts.len() })
+    }
+
+    fn sample(
+        &mut self,
+        launched: Launched,
+        rows: &[SampleRow],
+    ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError> {
+        if launched.outputs != rows.len() {
+            return Err(DeviceError(format!("{} rows for {} outputs", rows.len(), launched.outputs)));
+        }
+        if let Some((clock, step)) = &self.pace {
+            clock.advance(*step);
+        }
+        let mut sampled = Vec::with_capacity(rows.len());
+        for (row, context) in rows.iter().zip(&self.contexts) {
+            if context != row.tokens {
+                let at = context.iter().zip(row.tokens).take_while(|(a, b)| a == b).count();
+                return Err(DeviceError(format!(
+                    "sequence {} attends to other tokens from position {at} on",
+                    row.seq
+                )));
+            }
+            (self.script)(row, &mut self.logits);
+            if self.poison.as_ref().is_some_and(|poison| poison(row)) {
+                self.logits.fill(f32::NAN);
+            }
+            sampled.push(sample(&mut self.logits, row, &mut self.scratch));
+        }
+        Ok(sampled)
+    }
+}
+
+/// Which token, with which past, each slot holds: slot `position % block_size` of a block.
+struct Shadow {
+    block_size: usize,
+    slots: Vec<Option<Written>>,
+    written: HashSet<usize>,
+}
+
+#[derive(Clone, Copy)]
+struct Written {
+    position: usize,
+    token: TokenId,
+    /// A hash of all tokens up to and with this one.
+    past: u64,
+}
+
+impl Shadow {
+    fn new(num_blocks: usize, block_size: usize) -> Self {
+        Self { block_size, slots: vec![None; num_blocks * block_size], written: HashSet::new() }
+    }
+
+    fn copy(&mut self, batch: &Batch) -> Result<(), DeviceError> {
+        self.written.clear();
+        for copy in &batch.copies {
+            if copy.from == 0 || copy.to == 0 || copy.from == copy.to {
+                return Err(DeviceError(format!("a copy from block {} to block {}", copy.from, copy.to)));
+            }
+            let from = copy.from as usize * self.block_size;
+            self.slots.copy_within(from..from + self.block_size, copy.to as usize * self.block_size);
+        }
+        Ok(())
+    }
+
+    /// Reads a row's past, writes its tokens, gives back its whole context.
+    fn run(&mut self, batch: &Batch, row: &Row, groups: usize) -> Result<Vec<TokenId>, DeviceError> {
+        let fail = |why: String| Err(DeviceError(format!("sequence {}: {why}", row.seq)));
+        let table = batch.table(row, 0, groups);
+        let end = row.start + row.tokens.len();
+        if table.len() < end.div_ceil(self.block_size) || row.tokens.is_empty() {
+            return fail(format!("{} blocks for positions up to {end}", table.len()));
+        }
+        let (mut context, mut past) = (Vec::with_capacity(end), 0);
+        for position in 0..end {
+            let slot = self.slot(table, position);
+            if position >= row.start {
+                let token = batch.tokens[row.tokens.start + position - row.start];
+                if slot < self.block_size || !self.written.insert(slot) {
+                    return fail(format!("position {position} writes a slot that is not its own"));
+                }
+                self.slots[slot] = Some(Written { position, token, past: mix(past, token) });
+            }
+            match self.slots[slot] {
+                Some(found) if found.position == position && found.past == mix(past, found.token) => {
+                    context.push(found.token);
+                    past = found.past;
+                }
+                Some(found) => {
+                    let (block, token, of) = (slot / self.block_size, found.token, found.position);
+                    return fail(format!(
+                        "position {position} reads block {block}, which holds token {token} of position {of} after another past"
+                    ));
+                }
+                None => return fail(format!("position {position} was never written")),
+            }
+        }
+        Ok(context)
+    }
+
+    fn slot(&self, table: &[BlockId], position: usize) -> usize {
+        table[position / self.block_size] as usize * self.block_size + position % self.block_size
+    }
+}
+
+/// Evenly spread over [0, `spread`), the same for the same tokens.
+fn noise(tokens: &[TokenId], spread: f32, logits: &mut [f32]) {
+    let past = tokens.iter().fold(0, |past, token| mix(past, *token));
+    for (logit, id) in logits.iter_mut().zip(0..) {
+        *logit = (mix(past, id) >> 40) as f32 / (1 << 24) as f32 * spread;
+    }
+}
+
+/// SplitMix64's finaliser over a running hash.
+fn mix(past: u64, token: TokenId) -> u64 {
+    let mut x = past.rotate_left(5) ^ (u64::from(token) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::model::{BlockCopy, Outputs};
+    use crate::protocol::{RequestId, SeqId};
+
+    fn seq(request: u64) -> SeqId {
+        SeqId { request: RequestId(request), choice: 0 }
+    }
+
+    fn batch(seq: SeqId, tokens: &[TokenId], start: usize, blocks: &[BlockId]) -> Batch {
+        let row =
+            Row { seq, tokens: 0..tokens.len(), start, blocks: 0..blocks.len(), outputs: Outputs::Last };
+        Batch { copies: Vec::new(), tokens: tokens.to_vec(), blocks: blocks.to_vec(), rows: vec![row] }
+    }
+
+    fn refused(runner: &mut Scripted, batch: &Batch) -> String {
+        runner.launch(batch).unwrap_err().0
+    }
+
+    #[test]
+    fn texts_become_bytes_and_tags() {
+        assert_eq!(Scripted::encode("<think>é</think>a"), [257, 0xC3, 0xA9, 258, 97]);
+    }
+
+    /// The check must bite, or the engine's tests prove nothing.
+    #[test]
+    fn a_row_that_attends_to_another_past_is_found() {
+        let mut runner = Scripted::saying(Scripted::limits(8, 2), "x");
+        runner.launch(&batch(seq(0), &[1, 2, 3], 0, &[1, 2])).unwrap();
+        runner.launch(&batch(seq(0), &[4], 3, &[1, 2])).unwrap();
+        assert!(refused(&mut runner, &batch(seq(0), &[5], 4, &[1, 4, 3])).contains("never written"));
+        runner.launch(&batch(seq(1), &[9, 9], 0, &[5])).unwrap();
+        assert!(refused(&mut runner, &batch(seq(0), &[5], 4, &[5, 2, 3])).contains("another past"));
+        assert!(refused(&mut runner, &batch(seq(0), &[5], 4, &[1, 2])).contains("2 blocks"));
+        assert!(refused(&mut runner, &batch(seq(0), &[5], 4, &[1, 2, 0])).contains("not its own"));
+        runner.launch(&batch(seq(0), &[5], 4, &[1, 2, 3])).unwrap();
+    }
+
+    #[test]
+    fn two_rows_may_not_write_one_slot_but_a_copy_parts_them() {
+        let mut runner = Scripted::saying(Scripted::limits(8, 2), "x");
+        runner.launch(&batch(seq(0), &[1], 0, &[1])).unwrap();
+        let mut both = batch(seq(0), &[2], 1, &[1]);
+        both.tokens.push(3);
+        both.blocks.push(1);
+        both.rows.push(Row { seq: seq(1), tokens: 1..2, start: 1, blocks: 1..2, outputs: Outputs::Last });
+        assert!(refused(&mut runner, &both).contains("not its own"));
+        both.blocks[1] = 2;
+        both.copies.push(BlockCopy { from: 1, to: 2 });
+        assert_eq!(runner.launch(&both).unwrap().outputs, 2);
+    }
+}

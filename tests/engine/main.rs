@@ -1,0 +1,16 @@
+//! The engine's behaviour, step by step, on the Scripted runner and a virtual clock.
+//!
+//! The runner checks every step that every row attends to exactly its own past; the harness checks
+//! after every step that no block was lost or owned twice. Test names that begin with a letter and
+//! a number name a row of the public bug log.
+
+#![allow(clippy::unwrap_used)]
+
+mod answers;
+mod batching;
+mod cache;
+mod control;
+mod endings;
+mod harness;
+mod threads;
+mod traces;
