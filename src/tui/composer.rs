@@ -250,7 +250,7 @@ mod tests {
         let mut composer = Composer::default();
         let text: Vec<String> = (0..50).map(|i| format!("line {i}")).collect();
         composer.paste(&text.join("\r\n"));
-        assert_eq!(composer.text(), "[paste 1: 50 lines, 439 B]");
+        assert_eq!(composer.text(), "[paste 1: 50 lines, 389 B]");
         assert_eq!(composer.take(), text.join("\n"));
         assert!(composer.is_empty());
     }

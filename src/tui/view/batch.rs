@@ -67,9 +67,9 @@ fn phases(app: &App, p: &Phases, width: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let parts = [
         ("sched", p.schedule_ms, Role::Warn, "░"),
-        ("forward", p.forward_ms, Role::Accent, "█"),
+        ("fwd", p.forward_ms, Role::Accent, "█"),
         ("sample", p.sample_ms, Role::Thought, "▓"),
-        ("output", p.output_ms, Role::Good, "▒"),
+        ("out", p.output_ms, Role::Good, "▒"),
     ];
     let total = p.total_ms().max(f64::MIN_POSITIVE);
     let mut bar = Vec::new();
@@ -81,11 +81,11 @@ fn phases(app: &App, p: &Phases, width: usize) -> Vec<Line<'static>> {
         bar.push(Span::styled(symbol.repeat(end.saturating_sub(used)), theme.style(role)));
         used = end.max(used);
     }
-    let legend = parts.map(|(name, ms, role, _)| Span::styled(format!("{name} {ms:.1}"), theme.style(role)));
-    vec![Line::from(bar), paint::dotted(legend, theme)]
+    let legend = parts.map(|(name, ms, role, _)| Span::styled(format!("{name} {ms:.1}  "), theme.style(role)));
+    vec![Line::from(bar), Line::from(legend.to_vec())]
 }
 
-/// `1.2  decode   1 tok  at 118  " Paris"`.
+/// `1.2 decode   1 tok at 118  " Paris"`.
 fn row_line(app: &App, row: &RowRecord, width: usize) -> Line<'static> {
     let theme = &app.theme;
     let (kind, role) = match row.kind {
@@ -96,14 +96,14 @@ fn row_line(app: &App, row: &RowRecord, width: usize) -> Line<'static> {
         let known = app.parsed.iter().rev().find(|t| t.seq == row.seq && t.id == id);
         known.map_or_else(|| format!("#{id}"), |t| format::quoted(&t.text))
     });
-    let seq = format::pad(&row.seq.to_string(), 5);
-    let counts = format!("{:>4} tok  at {:<6}", row.tokens, format::count(row.computed as u64));
+    let seq = format::pad(&row.seq.to_string(), 4);
+    let counts = format!("{:>3} tok at {:<6}", row.tokens, format::count(row.computed as u64));
     Line::from(vec![
         Span::styled("■ ", theme.sequence(app.hue(row.seq))),
         Span::styled(seq, theme.style(Role::Text)),
         Span::styled(format::pad(kind, 8), theme.style(role)),
         Span::styled(counts, theme.style(Role::Muted)),
-        Span::styled(format::fit(&drew, width.saturating_sub(33)), theme.style(Role::Text)),
+        Span::styled(format::fit(&drew, width.saturating_sub(31)), theme.style(Role::Text)),
     ])
 }
 

@@ -73,11 +73,11 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-/// The rule or box around the input; the room inside.
-pub fn input_frame(app: &App, area: Rect, boxed: bool, buf: &mut Buffer) -> Rect {
+/// The rule over the input; the room under it.
+pub fn input_frame(app: &App, area: Rect, buf: &mut Buffer) -> Rect {
     let focused = app.focus == Focus::Input && !app.help_open;
     let style = app.theme.style(if focused { Role::Focus } else { Role::Border });
-    paint::frame(Line::default(), note(app), area, boxed, style, buf)
+    paint::titled(Line::default(), note(app), area, style, buf)
 }
 
 fn note(app: &App) -> Line<'static> {

@@ -9,7 +9,8 @@ use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Clear, Widget};
+use ratatui::symbols::border;
+use ratatui::widgets::{Block, Clear, Widget};
 
 pub fn draw(app: &App, screen: Rect, buf: &mut Buffer) {
     let two = screen.width >= 110;
@@ -25,7 +26,13 @@ pub fn draw(app: &App, screen: Rect, buf: &mut Buffer) {
     Clear.render(area, buf);
     let title = Line::styled(" help ", app.theme.style(Role::Heading));
     let note = Line::styled(" Esc closes ", app.theme.style(Role::Muted));
-    let inside = paint::frame(title, note, area, true, app.theme.style(Role::Focus), buf);
+    let block = Block::bordered()
+        .border_set(border::ROUNDED)
+        .border_style(app.theme.style(Role::Focus))
+        .title(title)
+        .title(note.right_aligned());
+    let inside = block.inner(area);
+    block.render(area, buf);
     let inside = Rect { x: inside.x + 1, width: inside.width.saturating_sub(2), ..inside };
     let top = app.help_scroll.min(lines.len().saturating_sub(inside.height.into()));
     paint::lines(&lines[top..], inside, buf);

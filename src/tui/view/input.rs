@@ -23,7 +23,7 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
     if area.width <= PROMPT || area.height == 0 {
         return None;
     }
-    let style = app.theme.style(if app.focus == Focus::Input { Role::User } else { Role::Muted });
+    let style = app.theme.style(if app.focus == Focus::Input { Role::Accent } else { Role::Muted });
     buf.set_string(area.x, area.y, "›", style);
     let text = Rect { x: area.x + PROMPT, width: area.width - PROMPT, ..area };
     app.composer.draw(text, buf, &app.theme, &placeholder(app))

@@ -63,15 +63,16 @@ fn facts(app: &App, width: usize, focused: bool) -> Vec<Line<'static>> {
     let (kv, counters) = (&app.snapshot.kv, &app.snapshot.counters);
     let text = |s: String| Span::styled(s, theme.style(Role::Text));
     let shared = kv.blocks.iter().filter(|b| b.references > 1).count();
+    let gap = if width < 48 { " " } else { "   " };
     let mut lines = vec![Line::from(vec![
-        Span::styled(format!("{OWNED} "), theme.sequence(0)),
-        text(format!("owned {}  ", kv.owned)),
-        Span::styled(format!("{SHARED} "), theme.style(Role::Heading)),
-        text(format!("shared {shared}  ")),
-        Span::styled(format!("{CACHED} "), theme.style(Role::Muted)),
-        text(format!("cached {}  ", kv.cached)),
-        Span::styled(format!("{FREE} "), theme.style(Role::Faint)),
-        text(format!("free {}", kv.free)),
+        Span::styled(OWNED, theme.sequence(0)),
+        text(format!("{} owned{gap}", kv.owned)),
+        Span::styled(SHARED, theme.style(Role::Heading)),
+        text(format!("{shared} shared{gap}")),
+        Span::styled(CACHED, theme.style(Role::Muted)),
+        text(format!("{} cached{gap}", kv.cached)),
+        Span::styled(FREE, theme.style(Role::Faint)),
+        text(format!("{} free", kv.free)),
     ])];
     lines.push(sequences(app, width));
     let hits = match counters.prefix_queries {

@@ -19,6 +19,7 @@ mod sampling;
 mod transcript;
 
 use super::app::{App, Focus, Panel, SizeClass};
+use super::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 
@@ -58,9 +59,7 @@ fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
 }
 
 fn full(app: &App, class: SizeClass, area: Rect, buf: &mut Buffer) -> Option<Position> {
-    let boxed = class != SizeClass::Compact;
-    let edges = if boxed { 2 } else { 1 };
-    let rows = input::rows(app, area) + edges;
+    let rows = input::rows(app, area) + 1;
     let [top, body, bottom, last] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Min(0),
@@ -70,15 +69,16 @@ fn full(app: &App, class: SizeClass, area: Rect, buf: &mut Buffer) -> Option<Pos
     .areas(area);
     header::draw(app, top, buf);
     chrome::footer(app, last, buf);
+    // Before the body: the lines between its columns are joined to the input's rule.
+    let inside = chrome::input_frame(app, bottom, buf);
     match zoomed(app) {
-        Some(open) => panel::draw(app, open, body, boxed, buf),
+        Some(open) => panel::draw(app, open, body, buf),
         None => match class {
             SizeClass::Compact => compact(app, body, buf),
             SizeClass::Medium => medium(app, body, buf),
             _ => wide(app, body, buf),
         },
     }
-    let inside = chrome::input_frame(app, bottom, boxed, buf);
     let cursor = input::draw(app, inside, buf);
     input::completion(app, bottom, buf);
     cursor
@@ -99,18 +99,23 @@ fn compact(app: &App, body: Rect, buf: &mut Buffer) {
     let wanted = if app.focus == Focus::Panel(open) { body.height * 3 / 5 } else { (body.height / 3).min(7) };
     let [chat, drawer] = Layout::vertical([Constraint::Min(0), Constraint::Length(wanted)]).areas(body);
     transcript::draw(app, chat, buf);
-    panel::draw(app, open, drawer, false, buf);
+    panel::draw(app, open, drawer, buf);
 }
 
 fn medium(app: &App, body: Rect, buf: &mut Buffer) {
     let open = app.panels.open(SizeClass::Medium);
     if open.is_empty() {
-        return transcript::boxed(app, body, buf);
+        return transcript::titled(app, body, buf);
     }
-    let [chat, side] =
-        Layout::horizontal([Constraint::Min(0), Constraint::Length(MEDIUM_COLUMN)]).areas(body);
-    transcript::boxed(app, chat, buf);
+    let [chat, line, side] = Layout::horizontal([
+        Constraint::Min(0),
+        Constraint::Length(1),
+        Constraint::Length(MEDIUM_COLUMN - 1),
+    ])
+    .areas(body);
+    transcript::titled(app, chat, buf);
     column(app, open, side, buf);
+    paint::separator(line.x, body, app.theme.style(Role::Border), buf);
 }
 
 fn wide(app: &App, body: Rect, buf: &mut Buffer) {
@@ -118,16 +123,21 @@ fn wide(app: &App, body: Rect, buf: &mut Buffer) {
     let on_left = |p: &&Panel| matches!(p, Panel::Batch | Panel::Metrics);
     let left: Vec<Panel> = open.iter().filter(on_left).copied().collect();
     let right: Vec<Panel> = open.iter().filter(|p| !on_left(p)).copied().collect();
-    let width = |panels: &[Panel], width| if panels.is_empty() { 0 } else { width };
-    let [first, chat, last] = Layout::horizontal([
-        Constraint::Length(width(&left, WIDE_LEFT)),
+    let width = |panels: &[Panel], width| Constraint::Length(if panels.is_empty() { 0 } else { width });
+    let [first, line_1, chat, line_2, last] = Layout::horizontal([
+        width(&left, WIDE_LEFT - 1),
+        width(&left, 1),
         Constraint::Min(0),
-        Constraint::Length(width(&right, WIDE_RIGHT)),
+        width(&right, 1),
+        width(&right, WIDE_RIGHT - 1),
     ])
     .areas(body);
     column(app, &left, first, buf);
-    transcript::boxed(app, chat, buf);
+    transcript::titled(app, chat, buf);
     column(app, &right, last, buf);
+    for line in [line_1, line_2].into_iter().filter(|line| line.width > 0) {
+        paint::separator(line.x, body, app.theme.style(Role::Border), buf);
+    }
 }
 
 /// Panels over each other, each with its share of the height.
@@ -135,6 +145,6 @@ fn column(app: &App, panels: &[Panel], area: Rect, buf: &mut Buffer) {
     let shares = panels.iter().map(|p| Constraint::Fill(panel::share(*p)));
     let areas = Layout::vertical(shares).split(area);
     for (panel, area) in panels.iter().zip(areas.iter()) {
-        panel::draw(app, *panel, *area, true, buf);
+        panel::draw(app, *panel, *area, buf);
     }
 }

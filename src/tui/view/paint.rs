@@ -6,32 +6,38 @@ use crate::tui::theme::{Role, Theme};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
-use ratatui::symbols::border;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Widget};
 
-/// A rounded box with a title, or, where rows are dear, one rule with the title on it.
-pub fn frame(title: Line<'_>, note: Line<'_>, area: Rect, boxed: bool, style: Style, buf: &mut Buffer) -> Rect {
+/// A rule with a title on it; the room under it, a column narrower on both sides.
+pub fn titled(title: Line<'_>, note: Line<'_>, area: Rect, style: Style, buf: &mut Buffer) -> Rect {
     if area.is_empty() {
         return area;
     }
-    if boxed {
-        let block = Block::bordered()
-            .border_set(border::ROUNDED)
-            .border_style(style)
-            .title(title)
-            .title(note.right_aligned());
-        let inside = block.inner(area);
-        block.render(area, buf);
-        return inside;
-    }
-    let rule = "─".repeat(area.width.into());
-    buf.set_string(area.x, area.y, rule, style);
+    buf.set_string(area.x, area.y, "─".repeat(area.width.into()), style);
     line(area.x + 1, area.y, &title, area, buf);
     let x = area.right().saturating_sub(note.width() as u16 + 1).max(area.x);
     line(x, area.y, &note, area, buf);
-    let room = Rect { y: area.y + 1, height: area.height - 1, ..area };
-    Rect { x: room.x + 1, width: room.width.saturating_sub(2), ..room }
+    Rect { x: area.x + 1, y: area.y + 1, width: area.width.saturating_sub(2), height: area.height - 1 }
+}
+
+/// A vertical line between columns, joined to the rules that meet it.
+pub fn separator(x: u16, body: Rect, style: Style, buf: &mut Buffer) {
+    for y in body.top()..=body.bottom() {
+        let is_rule = |x: Option<u16>| x.and_then(|x| buf.cell((x, y))).is_some_and(|c| c.symbol() == "─");
+        let (left, right) = (is_rule(x.checked_sub(1)), is_rule(Some(x + 1)));
+        let joint = match (left, right) {
+            _ if y == body.bottom() => "┴",
+            _ if y == body.top() => "┬",
+            (true, true) => "┼",
+            (true, false) => "┤",
+            (false, true) => "├",
+            (false, false) => "│",
+        };
+        if let Some(cell) = buf.cell_mut((x, y)) {
+            let style = if y == body.bottom() { cell.style() } else { style };
+            cell.set_symbol(joint).set_style(style);
+        }
+    }
 }
 
 /// Draws one line, clipped to the area.
@@ -67,12 +73,13 @@ pub fn bar_text(share: f64, width: usize) -> (String, usize) {
     (text, width.saturating_sub(used))
 }
 
-/// The newest values as a row of small columns, the largest one full height.
+/// The newest values as a row of small columns.
 pub fn sparkline(values: impl DoubleEndedIterator<Item = f64>, width: usize) -> String {
     const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let mut newest: Vec<f64> = values.rev().take(width).collect();
     newest.reverse();
-    let top = newest.iter().copied().fold(0.0, f64::max);
+    // A steady value stands at three quarters, not as a solid block.
+    let top = newest.iter().copied().fold(0.0, f64::max) * 1.3;
     let level = |x: &f64| match (x / top * 7.0).round() {
         l if l.is_finite() => LEVELS[(l as usize).min(7)],
         _ => LEVELS[0],
@@ -131,7 +138,7 @@ mod tests {
 
     #[test]
     fn sparklines_keep_the_newest() {
-        assert_eq!(sparkline([9.0, 0.0, 7.0].into_iter(), 2), "▁█");
+        assert_eq!(sparkline([9.0, 0.0, 7.0].into_iter(), 2), "▁▆");
         assert_eq!(sparkline([0.0, 0.0].into_iter(), 5), "▁▁");
     }
 }

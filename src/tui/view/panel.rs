@@ -10,15 +10,15 @@ use ratatui::text::{Line, Span};
 /// The height a panel wants, compared with the others in its column.
 pub fn share(panel: Panel) -> u16 {
     match panel {
-        Panel::Sampling => 16,
-        Panel::Kv => 11,
+        Panel::Sampling => 18,
+        Panel::Kv => 10,
         Panel::Batch => 11,
         Panel::Reasoning => 12,
         Panel::Metrics => 16,
     }
 }
 
-pub fn draw(app: &App, panel: Panel, area: Rect, boxed: bool, buf: &mut Buffer) {
+pub fn draw(app: &App, panel: Panel, area: Rect, buf: &mut Buffer) {
     if area.height < 2 || area.width < 8 {
         return;
     }
@@ -30,9 +30,7 @@ pub fn draw(app: &App, panel: Panel, area: Rect, boxed: bool, buf: &mut Buffer) 
         Span::styled(format!("{} ", panel.title()), name),
     ]);
     let note = if focused { note(app) } else { Line::default() };
-    let inside = paint::frame(title, note, area, boxed, border, buf);
-    let inside =
-        if boxed { Rect { x: inside.x + 1, width: inside.width.saturating_sub(2), ..inside } } else { inside };
+    let inside = paint::titled(title, note, area, border, buf);
     if inside.is_empty() {
         return;
     }

@@ -16,23 +16,23 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
     if width >= TWO_COLUMNS {
         let left = width - PARAM_WIDTH - 3;
         let why = why(app, left, height);
-        let params = params(app, 1, height, focused);
+        let params = params(app, PARAM_WIDTH, 1, height, focused);
         return beside(why, params, left + 3, height);
     }
-    let columns = if width >= 2 * 21 - 2 { 2 } else { 1 };
+    let columns = if width >= 38 { 2 } else { 1 };
     let rows = PARAMS.len().div_ceil(columns);
     // Focused in a low drawer, the parameters come first: they are what is changed here.
     let room = height.saturating_sub(rows + 1);
     if room < 3 {
         let rows = if focused { height } else { height.saturating_sub(4) };
         let mut all = if focused { Vec::new() } else { why(app, width, height - rows.min(height)) };
-        all.extend(params(app, columns, rows, focused).into_iter().take(rows));
+        all.extend(params(app, width, columns, rows, focused).into_iter().take(rows));
         return all;
     }
     let mut all = why(app, width, room);
     all.resize(room, Line::default());
     all.push(Line::default());
-    all.extend(params(app, columns, rows, focused));
+    all.extend(params(app, width, columns, rows, focused));
     all
 }
 
@@ -94,7 +94,7 @@ fn summary(app: &App, trace: &SamplingTrace) -> Line<'static> {
     let drawn = trace.candidates.iter().position(|c| c.id == trace.drawn);
     let kept = trace.stages.last().map_or(trace.vocab_size, |s| s.survivors);
     let mut words = vec![
-        format!("entropy {:.2}→{:.2} nat", trace.entropy, trace.final_entropy),
+        format!("H {:.2}→{:.2} nat", trace.entropy, trace.final_entropy),
         format!("kept {}/{}", format::count(kept as u64), format::count(trace.vocab_size as u64)),
     ];
     if let Some(rank) = drawn {
@@ -117,14 +117,16 @@ fn chain(app: &App, trace: &SamplingTrace, width: usize) -> Vec<Line<'static>> {
             () if view.active || view.stage == Stage::Raw => Role::Text,
             () => Role::Faint,
         };
-        let arrow = if i == 0 { "" } else { " → " };
-        let wide = format::width(arrow) + view.stage.name().len() + count.len();
-        if let Some(line) = lines.last()
-            && line.width() + wide > width
-        {
+        let wide = 3 + view.stage.name().len() + count.len();
+        if lines.last().is_some_and(|line| line.width() + wide > width) {
             lines.push(Line::default());
         }
         if let Some(line) = lines.last_mut() {
+            let arrow = match (i, line.spans.is_empty()) {
+                (0, _) => "",
+                (_, true) => "→ ",
+                (_, false) => " → ",
+            };
             line.spans.push(Span::styled(arrow, theme.style(Role::Faint)));
             line.spans.push(Span::styled(format!("{}{count}", view.stage.name()), theme.style(role)));
         }
@@ -133,10 +135,10 @@ fn chain(app: &App, trace: &SamplingTrace, width: usize) -> Vec<Line<'static>> {
 }
 
 /// Every parameter; the selected one marked, and scrolled into view.
-fn params(app: &App, columns: usize, rows: usize, focused: bool) -> Vec<Line<'static>> {
+fn params(app: &App, width: usize, columns: usize, rows: usize, focused: bool) -> Vec<Line<'static>> {
     let per_column = PARAMS.len().div_ceil(columns);
     let first = if columns == 1 { (app.panels.param + 1).saturating_sub(rows.max(1)) } else { 0 };
-    let width = if columns == 1 { PARAM_WIDTH } else { 20 };
+    let width = if columns == 1 { width.min(PARAM_WIDTH) } else { ((width - 2) / 2).min(PARAM_WIDTH) };
     (first..per_column)
         .take(rows.max(1))
         .map(|row| {

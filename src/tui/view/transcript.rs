@@ -8,7 +8,7 @@ use crate::tui::format;
 use crate::tui::theme::Role;
 use crate::tui::transcript::Document;
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
@@ -26,11 +26,13 @@ enum Section<'a> {
     Document { document: &'a Document, first: Span<'static>, rest: Span<'static>, style: Style, caret: bool },
 }
 
-pub fn boxed(app: &App, area: Rect, buf: &mut Buffer) {
+/// Under a rule that says how far up the view is.
+pub fn titled(app: &App, area: Rect, buf: &mut Buffer) {
     let style = app.theme.style(Role::Border);
     let title = Line::styled(" chat ", app.theme.style(Role::Muted));
-    let inside = paint::frame(title, position(app), area, true, style, buf);
-    draw(app, inside, buf);
+    let [_, rest] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
+    draw(app, rest, buf);
+    paint::titled(title, position(app), area, style, buf);
 }
 
 pub fn draw(app: &App, area: Rect, buf: &mut Buffer) {
