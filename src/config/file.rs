@@ -148,13 +148,13 @@ mod tests {
         let s = settings(
             "[sampling]\ntemperature = 0.2\ntop_k = 1_0\nseed = \"none\"\nstop = [\"END\", \"\\n\\n\"]\n\
              [engine]\nthreads = 2\nkv_memory = \"256MiB\"\nprefix_cache = false\n\
-             models_dir = \"${HOME}/models\"\n[ui]\nascii = true\n",
+             models = \"${HOME}/models\"\n[ui]\nascii = true\n",
         )
         .unwrap();
         assert_eq!((s.sampling.temperature, s.sampling.top_k, s.sampling.seed), (0.2, 10, None));
         assert_eq!(s.sampling.stop, ["END", "\n\n"]);
         assert_eq!(s.options.engine.kv_cache_bytes, Some(256 << 20));
-        assert_eq!(s.options.models_dir.as_deref(), Some(Path::new("/home/ada/models")));
+        assert_eq!(s.options.models.as_deref(), Some(Path::new("/home/ada/models")));
         assert!(s.options.ascii && !s.options.engine.enable_prefix_caching);
         assert_eq!(s.origin("top_k").to_string(), "config.toml:3");
     }
@@ -177,7 +177,7 @@ mod tests {
         for (text, wanted) in [
             ("[sampling]\ntop_p = 2", "config.toml:2: top_p must be a number from 0 to 1, not 2"),
             ("[engine]\nthreads = [1]", "config.toml:2: expected a text"),
-            ("[engine]\nmodels_dir = '${NOWHERE}/x'", "config.toml:2: the variable NOWHERE is not set"),
+            ("[engine]\nmodels = '${NOWHERE}/x'", "config.toml:2: the variable NOWHERE is not set"),
             ("sampling = 3", "config.toml:1: sampling must be a table"),
             ("[engine]\nthreads = = 1", "config.toml:2: "),
             ("[sampling]\nstop = ''", "config.toml:2: stop must be a non-empty text"),

@@ -60,7 +60,7 @@ pub struct EngineFlags {
     pub max_batched_tokens: Option<String>,
     /// A folder of models beside the usual ones
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub models_dir: Option<String>,
+    pub models: Option<String>,
     /// Never touch the network
     #[arg(long)]
     pub offline: bool,
@@ -204,7 +204,7 @@ impl EngineFlags {
             ("device", &self.device),
             ("kv_memory", &self.kv_memory),
             ("max_batched_tokens", &self.max_batched_tokens),
-            ("models_dir", &self.models_dir),
+            ("models", &self.models),
             ("offline", &offline),
         ])
     }

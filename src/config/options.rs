@@ -10,7 +10,7 @@ pub struct Options {
     /// Never touch the network.
     pub offline: bool,
     /// A folder of models beside the usual ones.
-    pub models_dir: Option<PathBuf>,
+    pub models: Option<PathBuf>,
     pub engine: EngineSettings,
     /// Draw with ASCII only.
     pub ascii: bool,
@@ -22,7 +22,7 @@ impl Default for Options {
             model: "smollm2-135m".into(),
             device: Device::Auto,
             offline: false,
-            models_dir: None,
+            models: None,
             engine: EngineSettings::default(),
             ascii: false,
         }
@@ -90,13 +90,13 @@ pub const SETTINGS: &[SettingSpec] = &[
     },
     SettingSpec {
         table: "engine",
-        name: "models_dir",
+        name: "models",
         help: "a folder of models beside the usual ones",
-        get: |o| o.models_dir.as_ref().map_or_else(|| "none".into(), |d| d.display().to_string()),
+        get: |o| o.models.as_ref().map_or_else(|| "none".into(), |d| d.display().to_string()),
         set: |o, typed| match typed {
             "" => Err("a folder"),
             dir => {
-                o.models_dir = Some(dir.into());
+                o.models = Some(dir.into());
                 Ok(())
             }
         },
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn every_setting_takes_back_what_it_shows() {
-        let shown = Options { models_dir: Some("/m".into()), ..Options::default() };
+        let shown = Options { models: Some("/m".into()), ..Options::default() };
         for spec in SETTINGS {
             let mut again = Options::default();
             (spec.set)(&mut again, &(spec.get)(&shown)).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
