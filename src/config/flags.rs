@@ -58,8 +58,8 @@ pub struct EngineFlags {
     /// Token budget of one step [default: 512]
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("max_batched_tokens"))]
     pub max_batched_tokens: Option<String>,
-    /// A folder of models beside the usual ones
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    /// Where fetched models are kept [default: see `glassbox paths`]
+    #[arg(long = "models-dir", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub models: Option<String>,
     /// Never touch the network
     #[arg(long)]

@@ -9,9 +9,11 @@ pub struct Options {
     pub device: Device,
     /// Never touch the network.
     pub offline: bool,
-    /// A folder of models beside the usual ones.
+    /// Where fetched models are kept, instead of the user's data folder.
     pub models: Option<PathBuf>,
     pub engine: EngineSettings,
+    /// `dark`, `light`, `contrast`, or the name of a file in the themes folder.
+    pub theme: Option<String>,
     /// Draw with ASCII only.
     pub ascii: bool,
 }
@@ -24,6 +26,7 @@ impl Default for Options {
             offline: false,
             models: None,
             engine: EngineSettings::default(),
+            theme: None,
             ascii: false,
         }
     }
@@ -91,7 +94,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     SettingSpec {
         table: "engine",
         name: "models",
-        help: "a folder of models beside the usual ones",
+        help: "where fetched models are kept",
         get: |o| o.models.as_ref().map_or_else(|| "none".into(), |d| d.display().to_string()),
         set: |o, typed| match typed {
             "" => Err("a folder"),
@@ -148,6 +151,23 @@ pub const SETTINGS: &[SettingSpec] = &[
         help: "keep the blocks of past prompts for the next one",
         get: |o| o.engine.enable_prefix_caching.to_string(),
         set: |o, typed| yes_or_no(typed).map(|x| o.engine.enable_prefix_caching = x),
+    },
+    SettingSpec {
+        table: "ui",
+        name: "theme",
+        help: "dark, light, contrast, or a file of the themes folder; auto looks at the terminal",
+        get: |o| o.theme.clone().unwrap_or_else(|| "auto".into()),
+        set: |o, typed| match typed {
+            "" => Err("a theme's name"),
+            "auto" => {
+                o.theme = None;
+                Ok(())
+            }
+            name => {
+                o.theme = Some(name.into());
+                Ok(())
+            }
+        },
     },
     SettingSpec {
         table: "ui",

@@ -13,6 +13,8 @@ pub struct Doctor {
     pub cpu: Cpu,
     pub memory: Memory,
     pub devices: Vec<DeviceRow>,
+    /// Which of the CPU's kernels run here: `AVX2`.
+    pub kernels: String,
     /// Worker threads that a run would use.
     pub threads: usize,
     pub config: PathBuf,
@@ -60,6 +62,7 @@ pub struct Tool {
 
 /// Looks at the machine; the folders and tools are known to the caller.
 pub fn doctor(
+    kernels: &str,
     threads: Option<usize>,
     config: PathBuf,
     model_dirs: Vec<ModelDir>,
@@ -67,7 +70,7 @@ pub fn doctor(
 ) -> Doctor {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let logical = std::thread::available_parallelism().map_or(1, usize::from);
-    let physical = physical_cores(&cpuinfo).unwrap_or(logical).clamp(1, logical);
+    let physical = physical_cores();
     tools.insert(0, tool_on_path("python3", "fetching models from a package mirror"));
     tools.insert(1, tool_on_path("pip", "fetching models from a package mirror"));
     Doctor {
@@ -81,6 +84,7 @@ pub fn doctor(
         },
         memory: memory(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()),
         devices: vec![cpu_device(), cuda_device(Path::new("/proc/driver/nvidia/version"))],
+        kernels: kernels.to_owned(),
         threads: threads.unwrap_or(physical),
         config,
         model_dirs,
@@ -108,7 +112,7 @@ impl Doctor {
         writeln!(out, "simd     {}", self.cpu.features.join(" "))?;
         let memory = &self.memory;
         writeln!(out, "memory   {} of {} available", gib(memory.available_bytes), gib(memory.total_bytes))?;
-        writeln!(out, "threads  {}", self.threads)?;
+        writeln!(out, "kernels  {}, {} threads", visible(&self.kernels), self.threads)?;
         for device in &self.devices {
             writeln!(out, "device   {} {}: {}", yes(device.usable), device.name, device.reason)?;
         }
@@ -181,8 +185,15 @@ fn features() -> Vec<&'static str> {
     Vec::new()
 }
 
+/// What can really run at once: cores, without their twins, and no more than the process may use.
+pub fn physical_cores() -> usize {
+    let logical = std::thread::available_parallelism().map_or(1, usize::from);
+    let listed = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| listed_cores(&text));
+    listed.unwrap_or(logical).clamp(1, logical)
+}
+
 /// Pairs of socket and core that Linux lists; `None` where it does not say.
-fn physical_cores(cpuinfo: &str) -> Option<usize> {
+fn listed_cores(cpuinfo: &str) -> Option<usize> {
     let cores: BTreeSet<_> = cpuinfo
         .split("\n\n")
         .filter_map(|cpu| Some((field(cpu, "physical id")?, field(cpu, "core id")?)))
@@ -216,8 +227,8 @@ mod tests {
         let cpu =
             |physical, core| format!("processor : 0\nphysical id\t: {physical}\ncore id\t\t: {core}\n\n");
         let text = cpu(0, 0) + &cpu(0, 0) + &cpu(0, 1) + &cpu(1, 0);
-        assert_eq!(physical_cores(&text), Some(3));
-        assert_eq!(physical_cores("processor : 0\n"), None);
+        assert_eq!(listed_cores(&text), Some(3));
+        assert_eq!(listed_cores("processor : 0\n"), None);
         let memory = memory("MemTotal:       2048 kB\nMemAvailable:   1024 kB\n");
         assert_eq!((memory.total_bytes, memory.available_bytes), (Some(2 << 20), Some(1 << 20)));
     }
@@ -234,12 +245,12 @@ mod tests {
     fn the_report_names_what_was_found_and_what_was_not() {
         let dirs = vec![ModelDir { path: "/m".into(), exists: false, models: 0 }];
         let tools = vec![Tool { name: "package mirror", found: None, used_for: "fetching" }];
-        let found = doctor(Some(3), "/nonexistent/config.toml".into(), dirs, tools);
+        let found = doctor("AVX2", Some(3), "/nonexistent/config.toml".into(), dirs, tools);
         let mut text = Vec::new();
         found.print(&mut text, false).unwrap();
         let text = String::from_utf8(text).unwrap();
         for line in [
-            "threads  3",
+            "kernels  AVX2, 3 threads",
             "models   -- /m (0 models)",
             "tool     -- package mirror: not found",
             "(not written)",

@@ -26,10 +26,10 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use doctor::{Doctor, ModelDir, Tool, doctor};
+pub use doctor::{Doctor, ModelDir, Tool, doctor, physical_cores};
 pub use input::{Stdin, assemble, decode, read_file, split_words};
 pub use inspect::{Piece, TensorRow, logits, print_logits, print_tensors, print_tokens};
-pub use models::{FileCard, ModelCard, ModelRow, print_card, print_list, print_outcome};
+pub use models::{FileCard, FormatRow, ModelCard, ModelRow, print_card, print_list, print_outcome};
 pub use output::{Printer, View};
 pub use progress::Progress;
 pub use run::{Signal, answer, wait_until_ready};

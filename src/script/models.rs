@@ -11,11 +11,18 @@ pub struct ModelRow {
     pub description: String,
     pub licence: String,
     pub bytes: u64,
+    /// Of an interrupted fetch, which the next one goes on from.
+    pub fetched_bytes: u64,
+    pub architecture: Option<String>,
+    pub quantization: Option<String>,
+    pub parameters: Option<u64>,
     /// Longest prompt plus answer it was made for, in tokens.
     pub context: Option<u64>,
     /// Ready to run: `path` is there and whole.
     pub present: bool,
     pub path: Option<PathBuf>,
+    /// Why the file there cannot be used.
+    pub problem: Option<String>,
     /// What runs when no model is named.
     pub default: bool,
 }
@@ -34,15 +41,22 @@ pub struct ModelCard {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FileCard {
-    pub architecture: String,
-    pub parameters: u64,
     pub layers: Option<u64>,
     pub vocabulary: Option<u64>,
-    /// Block formats of the weights with their bytes, the commonest first.
-    pub formats: Vec<(String, u64)>,
+    /// Block formats of the weights, most bytes first.
+    pub formats: Vec<FormatRow>,
     pub kv_bytes_per_token: Option<u64>,
     pub tokenizer: String,
     pub chat_template: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FormatRow {
+    pub format: String,
+    pub tensors: usize,
+    pub bytes: u64,
+    /// glassbox can compute with it.
+    pub supported: bool,
 }
 
 pub fn print_list(out: &mut impl Write, rows: &[ModelRow], as_json: bool) -> io::Result<()> {
@@ -54,7 +68,14 @@ pub fn print_list(out: &mut impl Write, rows: &[ModelRow], as_json: bool) -> io:
     for row in rows {
         let context = row.context.map_or_else(String::new, |tokens| tokens.to_string());
         let place = match (&row.path, row.present) {
-            (Some(path), true) => path.display().to_string(),
+            (Some(path), true) => match &row.problem {
+                Some(problem) => format!("{}: {problem}", path.display()),
+                None => path.display().to_string(),
+            },
+            _ if row.fetched_bytes > 0 => {
+                let done = megabytes(row.fetched_bytes);
+                format!("{done} fetched; glassbox models pull {} goes on", row.name)
+            }
             _ => format!("not here; glassbox models pull {}", row.name),
         };
         let (name, licence) = (visible(&row.name), visible(&row.licence));
@@ -86,12 +107,18 @@ pub fn print_card(out: &mut impl Write, card: &ModelCard, as_json: bool) -> io::
         (Some(path), true) => line("path", &path.display().to_string())?,
         _ => line("path", &format!("not here; glassbox models pull {}", row.name))?,
     }
+    line("problem", row.problem.as_deref().unwrap_or_default())?;
+    line("architecture", row.architecture.as_deref().unwrap_or_default())?;
+    let millions = |n: u64| format!("{:.1} M", n as f64 / 1e6);
+    line("parameters", &row.parameters.map(millions).unwrap_or_default())?;
+    line("quantization", row.quantization.as_deref().unwrap_or_default())?;
     card.sources.iter().try_for_each(|source| line("source", source))?;
     let Some(file) = &card.file else { return Ok(()) };
     let number = |value: Option<u64>| value.map_or_else(String::new, |x| x.to_string());
-    let formats = file.formats.iter().map(|(name, bytes)| format!("{name} {}", megabytes(*bytes)));
-    line("architecture", &file.architecture)?;
-    line("parameters", &format!("{:.1} M", file.parameters as f64 / 1e6))?;
+    let formats = file.formats.iter().map(|f| {
+        let note = if f.supported { "" } else { " (not supported)" };
+        format!("{} {}{note}", f.format, megabytes(f.bytes))
+    });
     line("layers", &number(file.layers))?;
     line("vocabulary", &number(file.vocabulary))?;
     line("formats", &formats.collect::<Vec<_>>().join(", "))?;
@@ -145,6 +172,8 @@ mod tests {
     fn a_model_that_is_not_here_says_how_to_get_it() {
         let listed = text(|out| print_list(out, &[row()], false));
         assert!(listed.contains("98.4 MB") && listed.contains("glassbox models pull tiny"), "{listed}");
+        let begun = ModelRow { fetched_bytes: 5_000_000, ..row() };
+        assert!(text(|out| print_list(out, &[begun], false)).contains("5.0 MB fetched"));
     }
 
     #[test]
@@ -157,10 +186,13 @@ mod tests {
 
     #[test]
     fn the_json_of_a_card_is_flat_where_it_is_a_row() {
-        let file = FileCard { formats: vec![("Q4_1".into(), 9)], ..FileCard::default() };
+        let file = FileCard {
+            formats: vec![FormatRow { format: "Q4_1".into(), ..FormatRow::default() }],
+            ..FileCard::default()
+        };
         let card = ModelCard { row: row(), sources: vec![], file: Some(file) };
         let json: serde_json::Value =
             serde_json::from_str(&text(|out| print_card(out, &card, true))).unwrap();
-        assert_eq!((&json["name"], &json["file"]["formats"][0][0]), (&"tiny".into(), &"Q4_1".into()));
+        assert_eq!((&json["name"], &json["file"]["formats"][0]["format"]), (&"tiny".into(), &"Q4_1".into()));
     }
 }
