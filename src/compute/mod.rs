@@ -1,1 +1,210 @@
 //! The operations a decoder needs, on a device.
+//!
+//! A model is written in about a dozen fused operations over buffers that are allocated once; what
+//! an operation reads and writes is in its signature, and shapes are `[rows, columns]`, a row a
+//! token. [`cpu::Cpu`] is the one device so far. Operations are queued in order; only
+//! [`Backend::download`] promises that they are done.
+
+pub mod cpu;
+
+use crate::weights::{Gguf, Tensor};
+
+/// The device failed: what was tried and what it said.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct DeviceError(pub String);
+
+pub type Result<T> = std::result::Result<T, DeviceError>;
+
+/// Where a model runs, for people.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// `CPU (2 threads, AVX2)`
+    pub name: String,
+}
+
+/// `x / sqrt(mean(x^2) + eps) * weight`, fused in front of a projection.
+pub struct Norm<'a, B: Backend> {
+    pub weight: &'a B::Buf, // [columns]
+    pub eps: f32,
+}
+
+/// What a projection does with its result.
+pub enum Write<'a, B: Backend> {
+    /// `out = W x (+ bias)`
+    Store { bias: Option<&'a B::Buf> },
+    /// `out += W x (+ bias)`
+    Add { bias: Option<&'a B::Buf> },
+}
+
+/// The two matrices of a gated feed-forward part, of one shape.
+pub struct Gate<'a, B: Backend> {
+    pub gate: &'a B::Matrix,
+    pub up: &'a B::Matrix,
+    pub gate_bias: Option<&'a B::Buf>,
+    pub up_bias: Option<&'a B::Buf>,
+    pub activation: Activation,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x * sigmoid(x)`
+    Silu,
+    /// The tanh form of GELU (Hendrycks and Gimpel 2016).
+    GeluTanh,
+}
+
+/// Which two elements of a head turn together in rotary embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeStyle {
+    /// `2i` and `2i + 1`: as in the paper, and in GGUF's llama files, whose rows are permuted for it.
+    Interleaved,
+    /// `i` and `i + n / 2`: as GPT-NeoX and transformers.
+    Halves,
+}
+
+/// Angles of one launch's tokens: made once, used by every layer of a kind.
+pub struct RopeTable {
+    pub style: RopeStyle,
+    /// [tokens, rotated / 2]
+    pub cos: Vec<f32>,
+    pub sin: Vec<f32>,
+    pub half: usize,
+}
+
+impl RopeTable {
+    pub fn new(style: RopeStyle) -> Self {
+        Self { style, cos: Vec::new(), sin: Vec::new(), half: 0 }
+    }
+
+    /// Angles `position * inverse_frequency`, computed in f32 as transformers does.
+    pub fn fill(&mut self, positions: impl Iterator<Item = usize>, inverse_frequencies: &[f32]) {
+        self.half = inverse_frequencies.len();
+        self.cos.clear();
+        self.sin.clear();
+        for position in positions {
+            for frequency in inverse_frequencies {
+                let (sin, cos) = (position as f32 * frequency).sin_cos();
+                self.cos.push(cos);
+                self.sin.push(sin);
+            }
+        }
+    }
+}
+
+/// Keys and values of one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheShape {
+    pub blocks: usize,
+    pub block_size: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+}
+
+/// How queries, keys and values of a layer are made ready and used.
+pub struct AttentionSpec<'a, B: Backend> {
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    /// Multiplies scores before the softmax.
+    pub scale: f32,
+    /// Each token sees the last `window` tokens, itself included.
+    pub window: Option<usize>,
+    /// Normalisation of every query and key head before the rotation.
+    pub query_norm: Option<Norm<'a, B>>,
+    pub key_norm: Option<Norm<'a, B>>,
+    pub rope: &'a RopeTable,
+}
+
+/// Tokens of one sequence in a launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// Rows of the buffers: `first .. first + len`.
+    pub first: usize,
+    pub len: usize,
+    /// Position of the first of them in its sequence.
+    pub start: usize,
+    /// Block `i` of the sequence holds positions `i * block_size ..`.
+    pub table: &'a [u32],
+}
+
+/// A device that can run a decoder.
+pub trait Backend: Send + Sized + 'static {
+    /// f32 activations, allocated once.
+    type Buf: Send;
+    /// Weights in the device's own layout; several tensors with the same columns may be stacked.
+    type Matrix: Send;
+    /// Token embeddings.
+    type Table: Send;
+    /// Keys and values of one layer.
+    type Cache: Send;
+
+    fn device(&self) -> Device;
+
+    fn alloc(&mut self, len: usize) -> Result<Self::Buf>;
+    fn upload(&mut self, values: &[f32]) -> Result<Self::Buf>;
+    /// Rows of all parts, one part after the other.
+    fn matrix(&mut self, parts: &[Tensor]) -> Result<Self::Matrix>;
+    fn table(&mut self, file: &Gguf, tensor: &str) -> Result<Self::Table>;
+    fn cache(&mut self, shape: CacheShape) -> Result<Self::Cache>;
+
+    /// `out[t] = table[tokens[t]] * scale`
+    fn embed(&mut self, out: &mut Self::Buf, table: &Self::Table, tokens: &[u32], scale: f32) -> Result<()>;
+
+    /// `out[t] (=|+=) W norm(x[t])`
+    fn project(
+        &mut self,
+        out: &mut Self::Buf, // [rows, W's rows]
+        x: &Self::Buf,       // [rows, W's columns]
+        rows: usize,
+        norm: Option<Norm<Self>>,
+        w: &Self::Matrix,
+        write: Write<Self>,
+    ) -> Result<()>;
+
+    /// `out[t] = activation(gate norm(x[t]) (+ bias)) * (up norm(x[t]) (+ bias))`
+    fn gated(
+        &mut self,
+        out: &mut Self::Buf, // [rows, gate's rows]
+        x: &Self::Buf,       // [rows, gate's columns]
+        rows: usize,
+        norm: Option<Norm<Self>>,
+        gate: Gate<Self>,
+    ) -> Result<()>;
+
+    /// `x += y`, the first `len` values.
+    fn add(&mut self, x: &mut Self::Buf, y: &Self::Buf, len: usize) -> Result<()>;
+
+    /// `x[t] += norm(y[t])`
+    fn add_norm(&mut self, x: &mut Self::Buf, y: &Self::Buf, rows: usize, norm: Norm<Self>) -> Result<()>;
+
+    /// Normalises and rotates queries and keys in place, then writes keys and values to the cache.
+    fn store_kv(
+        &mut self,
+        qkv: &mut Self::Buf, // [rows, (heads + 2 kv_heads) * head_dim]
+        spans: &[Span],
+        spec: &AttentionSpec<Self>,
+        cache: &mut Self::Cache,
+    ) -> Result<()>;
+
+    /// Causal attention of every row over its sequence, itself included.
+    fn attend(
+        &mut self,
+        out: &mut Self::Buf, // [rows, heads * head_dim]
+        qkv: &Self::Buf,
+        spans: &[Span],
+        spec: &AttentionSpec<Self>,
+        cache: &Self::Cache,
+    ) -> Result<()>;
+
+    /// `out[i] = x[rows[i]]`, rows of `columns`.
+    fn gather(&mut self, out: &mut Self::Buf, x: &Self::Buf, rows: &[usize], columns: usize) -> Result<()>;
+
+    /// Bytes of a matrix, as one multiplication reads them.
+    fn matrix_bytes(&self, w: &Self::Matrix) -> usize;
+
+    fn copy_blocks(&mut self, cache: &mut Self::Cache, copies: &[(u32, u32)]) -> Result<()>;
+
+    /// Waits for everything queued; the first `len` values, to be read and changed.
+    fn download<'a>(&mut self, x: &'a mut Self::Buf, len: usize) -> Result<&'a mut [f32]>;
+}

@@ -1,4 +1,18 @@
 //! Who owns which block of the KV cache. Ids and counts only, never a tensor.
+//!
+//! | file | what stands there |
+//! |---|---|
+//! | `hash` | the name of a full block: its tokens and everything before them |
+//! | `pool` | the blocks: free list, reference counts, which content is still known |
+//! | `manager` | block tables of sequences: prefix hits, growth, copy-on-write, forks |
+
+mod hash;
+mod manager;
+mod pool;
+
+pub use hash::{BlockHash, HashChain};
+pub use manager::{BlockManager, BlockTable, CopyOnWrite, Hits, KvCounts, Shortage};
+pub use pool::BlockPool;
 
 /// Index of a block in the pool. Block 0 is the null block: it holds a place in a table and is
 /// never owned, written or read.

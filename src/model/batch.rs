@@ -35,6 +35,9 @@ pub enum Outputs {
     None,
     /// After the last token: one output row.
     Last,
+    /// After the last token, this many times over: one output row, of the same logits, for each
+    /// continuation that starts there.
+    Draws(usize),
     /// After every token: as many output rows as tokens.
     All,
 }
@@ -68,7 +71,19 @@ impl Row {
         match self.outputs {
             Outputs::None => 0,
             Outputs::Last => 1,
+            Outputs::Draws(n) => n,
             Outputs::All => self.tokens.len(),
         }
+    }
+
+    /// For each output row, the index into [`Batch::tokens`] of the token it comes after.
+    pub fn output_tokens(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, times) = match self.outputs {
+            Outputs::None => (self.tokens.end, 0),
+            Outputs::Last => (self.tokens.end - 1, 1),
+            Outputs::Draws(n) => (self.tokens.end - 1, n),
+            Outputs::All => (self.tokens.start, 1),
+        };
+        (first..self.tokens.end).flat_map(move |token| std::iter::repeat_n(token, times))
     }
 }

@@ -1,8 +1,23 @@
 //! From a batch of token ids to tokens: model families over the operations of `compute`, and the
 //! [`Runner`] that the engine drives.
+//!
+//! A family is one small file (`llama`, `qwen2`, `gemma3`) that reads its settings from the file and
+//! builds a stack of `layers`; [`load`] chooses it by name. [`ModelRunner`] turns batches into
+//! passes over that stack. [`Runner`] is the seam: tests and simulations stand behind it too.
 
 mod batch;
+mod config;
+mod gemma3;
+mod layers;
+mod llama;
+mod load;
+mod memory;
+mod model_runner;
+mod qwen2;
 mod runner;
 
 pub use batch::{Batch, BlockCopy, Outputs, Row};
+pub use load::{LoadError, LoadOptions, Loaded, SUPPORTED, load};
+pub use memory::KvPlan;
+pub use model_runner::ModelRunner;
 pub use runner::{DeviceError, Launched, ModelLimits, Runner, Usage};

@@ -1,4 +1,5 @@
 use super::Batch;
+pub use crate::compute::DeviceError;
 use crate::kv::CacheSpec;
 use crate::sample::{RowError, SampleRow, Sampled};
 
@@ -54,8 +55,3 @@ pub struct Usage {
     pub bytes_read: u64,
     pub flops: u64,
 }
-
-/// The device failed: what was tried and what it said. Ends every running request.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{0}")]
-pub struct DeviceError(pub String);

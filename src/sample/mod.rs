@@ -1,5 +1,27 @@
 //! A row of logits in, a token out: the sampling pipeline, one stage a function; penalties;
 //! log-probabilities; the counter-based generator.
+//!
+//! | file | what stands there |
+//! |---|---|
+//! | `pipeline` | [`sample`]: the stages in their order, and what is said of the token drawn |
+//! | `edits` | what changes single logits: the mask, `min_tokens`, the penalties |
+//! | `field` | what cuts the vocabulary: top-k, top-p, min-p; and the draw |
+//! | `trace` | the waterfall of one token, for the sampling panel |
+//! | `select`, `softmax` | passes over a row: the k likeliest, sums of exponentials |
+//! | `random` | a number from a seed and a position |
+
+mod edits;
+mod field;
+mod pipeline;
+mod random;
+mod select;
+mod softmax;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+pub use pipeline::{Scratch, sample};
+pub use random::uniform;
 
 use crate::protocol::{SamplingParams, SamplingTrace, SeqId, TokenId, TopToken};
 

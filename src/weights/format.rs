@@ -75,4 +75,26 @@ impl BlockFormat {
             BlockFormat::Q6_K => "Q6_K",
         }
     }
+
+    /// The number that a GGUF file writes for this format.
+    pub const fn to_ggml_type(self) -> u32 {
+        match self {
+            BlockFormat::F32 => 0,
+            BlockFormat::F16 => 1,
+            BlockFormat::Q4_0 => 2,
+            BlockFormat::Q4_1 => 3,
+            BlockFormat::Q5_0 => 6,
+            BlockFormat::Q5_1 => 7,
+            BlockFormat::Q8_0 => 8,
+            BlockFormat::Q4_K => 12,
+            BlockFormat::Q5_K => 13,
+            BlockFormat::Q6_K => 14,
+            BlockFormat::BF16 => 30,
+        }
+    }
+
+    /// `None` for a number that is no format of ours.
+    pub fn from_ggml_type(number: u32) -> Option<BlockFormat> {
+        BlockFormat::ALL.into_iter().find(|format| format.to_ggml_type() == number)
+    }
 }

@@ -1,0 +1,355 @@
+//! Which thread attends to what.
+
+use super::attention::{self, Partial, QUERIES, Query, SPLIT, SplitJob};
+use super::rows;
+use super::shared::Slots;
+use super::{Cache, Cpu};
+use crate::compute::{AttentionSpec, CacheShape, DeviceError, Result, Span};
+use memmap2::MmapMut;
+
+/// Rows of one sequence that a thread takes at a time.
+const ROWS: usize = 16;
+
+/// Rows below this are rotated and stored by the calling thread alone.
+const ROWS_ALONE: usize = 8;
+
+/// A thread's piece of work: some rows of one sequence under one key head, over all splits of
+/// their past or over one of them.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    span: usize,
+    kv_head: usize,
+    /// Within the span.
+    first: usize,
+    len: usize,
+    split: Option<usize>,
+}
+
+impl Cache {
+    pub(super) fn new(shape: CacheShape) -> Result<Cache> {
+        if shape.block_size % 16 != 0 || SPLIT % shape.block_size != 0 {
+            return Err(DeviceError(format!(
+                "the CPU needs a block_size of 16, 32, 64, 128 or 256 tokens, not {}",
+                shape.block_size
+            )));
+        }
+        if shape.head_dim % 16 != 0 {
+            return Err(DeviceError(format!(
+                "the CPU needs heads whose size is a multiple of 16, not {}",
+                shape.head_dim
+            )));
+        }
+        if shape.head_dim > MOST_DIM {
+            return Err(DeviceError(format!(
+                "the CPU needs heads of at most {MOST_DIM}, not {}",
+                shape.head_dim
+            )));
+        }
+        let bytes = 2 * shape.blocks * shape.block();
+        // Zeroed pages that take memory when they are first written.
+        let bytes = MmapMut::map_anon(bytes.max(1)).map_err(|e| {
+            DeviceError(format!("no memory for {} MiB of KV cache in one layer: {e}", bytes >> 20))
+        })?;
+        Ok(Cache { shape, bytes })
+    }
+
+    fn halves(&self) -> &[u16] {
+        // SAFETY: the map is page-aligned, holds whole u16s, and any bits are a u16.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.bytes.len() / 2) }
+    }
+
+    pub(super) fn halves_mut(&mut self) -> &mut [u16] {
+        // SAFETY: as in `halves`, and borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.bytes.as_mut_ptr().cast(), self.bytes.len() / 2) }
+    }
+}
+
+impl Cpu {
+    pub(super) fn rotate_and_store(
+        &self,
+        qkv: &mut [f32],
+        spans: &[Span],
+        spec: &AttentionSpec<Self>,
+        cache: &mut Cache,
+    ) {
+        let (isa, dim) = (self.isa, spec.head_dim);
+        let (turned, width) = (spec.heads + spec.kv_heads, (spec.heads + 2 * spec.kv_heads) * dim);
+        let rows = spans.iter().map(|s| s.len).sum::<usize>();
+        let half = spec.rope.half;
+        let turn = |row: usize, x: &mut [f32]| {
+            let (cos, sin) = (&spec.rope.cos[row * half..][..half], &spec.rope.sin[row * half..][..half]);
+            for (h, head) in x[..turned * dim].chunks_exact_mut(dim).enumerate() {
+                let norm = if h < spec.heads { &spec.query_norm } else { &spec.key_norm };
+                if let Some(norm) = norm {
+                    rows::rms_norm_in_place(isa, head, norm.weight, norm.eps);
+                }
+                rows::rotate(head, cos, sin, spec.rope.style);
+            }
+        };
+        let shape = cache.shape;
+        let all = Slots::new(cache.halves_mut());
+        let store = |kv_head: usize, qkv: &[f32]| {
+            for span in spans {
+                for i in 0..span.len {
+                    let x = &qkv[(span.first + i) * width..][..width];
+                    let (k, v) = (spec.heads + kv_head, turned + kv_head);
+                    let position = span.start + i;
+                    let block = span.table[position / shape.block_size] as usize;
+                    let start = block * shape.block() + kv_head * 2 * shape.half();
+                    // SAFETY: every key head has its own part of a block, and one task.
+                    let place = unsafe { all.take(start..start + 2 * shape.half()) };
+                    let offset = position % shape.block_size;
+                    attention::store_token(
+                        isa,
+                        place,
+                        shape,
+                        offset,
+                        &x[k * dim..][..dim],
+                        &x[v * dim..][..dim],
+                    );
+                }
+            }
+        };
+        if rows < ROWS_ALONE {
+            qkv.chunks_exact_mut(width).take(rows).enumerate().for_each(|(row, x)| turn(row, x));
+            (0..spec.kv_heads).for_each(|h| store(h, qkv));
+        } else {
+            let slots = Slots::new(qkv);
+            // SAFETY: rows do not overlap.
+            self.pool.run(rows, |row, _| turn(row, unsafe { slots.take(row * width..(row + 1) * width) }));
+            self.pool.run(spec.kv_heads, |h, _| store(h, qkv));
+        }
+    }
+
+    pub(super) fn attend_spans(
+        &mut self,
+        out: &mut [f32],
+        qkv: &[f32],
+        spans: &[Span],
+        spec: &AttentionSpec<Self>,
+        cache: &Cache,
+    ) {
+        self.pieces.clear();
+        let mut pieces = std::mem::take(&mut self.pieces);
+        for (i, span) in spans.iter().enumerate() {
+            for kv_head in 0..spec.kv_heads {
+                for first in (0..span.len).step_by(ROWS) {
+                    let len = ROWS.min(span.len - first);
+                    pieces.push(Piece { span: i, kv_head, first, len, split: None });
+                }
+            }
+        }
+        let most_splits = spans.iter().map(|s| (s.start + s.len).div_ceil(SPLIT)).max().unwrap_or(0);
+        // Few pieces with a long past: cut the past as well, so that every thread has work.
+        if pieces.len() < 4 * self.pool.threads() && most_splits > 1 {
+            self.attend_in_splits(out, qkv, spans, spec, cache, &mut pieces, most_splits);
+        } else {
+            self.attend_whole(out, qkv, spans, spec, cache, &pieces);
+        }
+        self.pieces = pieces;
+    }
+
+    /// Each piece walks its whole past.
+    fn attend_whole(
+        &mut self,
+        out: &mut [f32],
+        qkv: &[f32],
+        spans: &[Span],
+        spec: &AttentionSpec<Self>,
+        cache: &Cache,
+        pieces: &[Piece],
+    ) {
+        let (isa, dim) = (self.isa, spec.head_dim);
+        let (out, all_scores) = (Slots::new(out), Slots::new(&mut self.scores));
+        self.pool.run(pieces.len(), |i, thread| {
+            // SAFETY: a thread runs one piece at a time.
+            let scores = unsafe { all_scores.one(thread) };
+            let mut values = [[0.0f32; MOST_DIM]; QUERIES];
+            for_groups(qkv, &spans[pieces[i].span], spec, &pieces[i], |queries, places| {
+                let splits = splits_of(queries);
+                let mut totals = [(f32::NEG_INFINITY, 0.0f32); QUERIES];
+                for (n, place) in places.iter().enumerate() {
+                    // SAFETY: a head of a row belongs to one piece.
+                    unsafe { out.take(place * dim..(place + 1) * dim) }.fill(0.0);
+                    totals[n] = (f32::NEG_INFINITY, 0.0);
+                }
+                for split in splits {
+                    let mut found = [(0.0f32, 0.0f32); QUERIES];
+                    run_split(
+                        isa,
+                        cache,
+                        spec,
+                        &spans[pieces[i].span],
+                        &pieces[i],
+                        split,
+                        queries,
+                        scores,
+                        &mut found,
+                        &mut values,
+                    );
+                    for (n, place) in places.iter().enumerate() {
+                        // SAFETY: as above.
+                        let values_out = unsafe { out.take(place * dim..(place + 1) * dim) };
+                        let (largest, sum) = &mut totals[n];
+                        let mut into = Partial { largest, sum, values: values_out };
+                        attention::merge(isa, &mut into, found[n].0, found[n].1, &values[n][..dim]);
+                    }
+                }
+                for (n, place) in places.iter().enumerate() {
+                    // SAFETY: as above.
+                    finish(unsafe { out.take(place * dim..(place + 1) * dim) }, totals[n].1);
+                }
+            });
+        });
+    }
+
+    /// Each piece is one split of the past; the results are merged in order afterwards.
+    #[allow(clippy::too_many_arguments)]
+    fn attend_in_splits(
+        &mut self,
+        out: &mut [f32],
+        qkv: &[f32],
+        spans: &[Span],
+        spec: &AttentionSpec<Self>,
+        cache: &Cache,
+        pieces: &mut Vec<Piece>,
+        most_splits: usize,
+    ) {
+        let (isa, dim) = (self.isa, spec.head_dim);
+        for i in 0..pieces.len() {
+            let piece = pieces[i];
+            let span = &spans[piece.span];
+            let end = span.start + piece.first + piece.len;
+            let first = spec.window.map_or(0, |w| (span.start + piece.first + 1).saturating_sub(w)) / SPLIT;
+            pieces[i].split = Some(first);
+            pieces.extend((first + 1..end.div_ceil(SPLIT)).map(|s| Piece { split: Some(s), ..piece }));
+        }
+        let rows = spans.iter().map(|s| s.len).sum::<usize>();
+        let (places, slot) = (rows * spec.heads, dim + 2);
+        self.partials.resize(self.partials.len().max(places * most_splits * slot), 0.0);
+        // A split nobody attends to counts as "sees nothing".
+        for partial in self.partials.chunks_exact_mut(slot).take(places * most_splits) {
+            (partial[0], partial[1]) = (f32::NEG_INFINITY, 0.0);
+        }
+        let (partials, all_scores) = (Slots::new(&mut self.partials), Slots::new(&mut self.scores));
+        self.pool.run(pieces.len(), |i, thread| {
+            let piece = &pieces[i];
+            let split = piece.split.expect("every piece got one above");
+            // SAFETY: a thread runs one piece at a time.
+            let scores = unsafe { all_scores.one(thread) };
+            let mut values = [[0.0f32; MOST_DIM]; QUERIES];
+            for_groups(qkv, &spans[piece.span], spec, piece, |queries, places| {
+                if !splits_of(queries).contains(&split) {
+                    return;
+                }
+                let mut found = [(0.0f32, 0.0f32); QUERIES];
+                run_split(
+                    isa,
+                    cache,
+                    spec,
+                    &spans[piece.span],
+                    piece,
+                    split,
+                    queries,
+                    scores,
+                    &mut found,
+                    &mut values,
+                );
+                for (n, place) in places.iter().enumerate() {
+                    let start = (place * most_splits + split) * slot;
+                    // SAFETY: a head of a row in a split belongs to one piece.
+                    let partial = unsafe { partials.take(start..start + slot) };
+                    (partial[0], partial[1]) = found[n];
+                    partial[2..].copy_from_slice(&values[n][..dim]);
+                }
+            });
+        });
+        for (place, out) in out.chunks_exact_mut(dim).take(places).enumerate() {
+            let (mut largest, mut sum) = (f32::NEG_INFINITY, 0.0);
+            out.fill(0.0);
+            for partial in
+                self.partials[place * most_splits * slot..][..most_splits * slot].chunks_exact(slot)
+            {
+                let mut into = Partial { largest: &mut largest, sum: &mut sum, values: out };
+                attention::merge(isa, &mut into, partial[0], partial[1], &partial[2..]);
+            }
+            finish(out, sum);
+        }
+    }
+}
+
+/// Largest head the CPU attends with.
+const MOST_DIM: usize = 512;
+
+/// Cuts a piece's queries (row after row, the heads of the group inside) into groups of at most
+/// [`QUERIES`]; `places` are their positions in `[rows, heads]`.
+fn for_groups(
+    qkv: &[f32],
+    span: &Span,
+    spec: &AttentionSpec<Cpu>,
+    piece: &Piece,
+    mut each: impl FnMut(&[Query], &[usize]),
+) {
+    let dim = spec.head_dim;
+    let (group, width) = (spec.heads / spec.kv_heads, (spec.heads + 2 * spec.kv_heads) * dim);
+    let total = piece.len * group;
+    for start in (0..total).step_by(QUERIES) {
+        let count = QUERIES.min(total - start);
+        let mut places = [0; QUERIES];
+        let mut queries = [Query { q: &[], first: 0, end: 0 }; QUERIES];
+        for n in 0..count {
+            let (i, g) = ((start + n) / group, (start + n) % group);
+            let row = span.first + piece.first + i;
+            let head = piece.kv_head * group + g;
+            let end = span.start + piece.first + i + 1;
+            let first = spec.window.map_or(0, |w| end.saturating_sub(w));
+            places[n] = row * spec.heads + head;
+            queries[n] = Query { q: &qkv[row * width + head * dim..][..dim], first, end };
+        }
+        each(&queries[..count], &places[..count]);
+    }
+}
+
+fn splits_of(queries: &[Query]) -> std::ops::Range<usize> {
+    let first = queries.iter().map(|q| q.first).min().unwrap_or(0);
+    let end = queries.iter().map(|q| q.end).max().unwrap_or(0);
+    first / SPLIT..end.div_ceil(SPLIT)
+}
+
+#[allow(clippy::too_many_arguments)]
+fn run_split(
+    isa: super::Isa,
+    cache: &Cache,
+    spec: &AttentionSpec<Cpu>,
+    span: &Span,
+    piece: &Piece,
+    split: usize,
+    queries: &[Query],
+    scores: &mut attention::Scores,
+    found: &mut [(f32, f32); QUERIES],
+    values: &mut [[f32; MOST_DIM]; QUERIES],
+) {
+    let job = SplitJob {
+        cache: cache.halves(),
+        shape: cache.shape,
+        head: piece.kv_head,
+        table: span.table,
+        index: split,
+        scale: spec.scale,
+        queries,
+        scores,
+    };
+    let mut out = found.iter_mut().zip(values.iter_mut()).map(|((largest, sum), values)| Partial {
+        largest,
+        sum,
+        values: &mut values[..spec.head_dim],
+    });
+    let mut out: [Partial; QUERIES] = std::array::from_fn(|_| out.next().expect("as many as QUERIES"));
+    attention::attend_split(isa, job, &mut out[..queries.len()]);
+}
+
+/// A row that sees nothing gets zeros.
+fn finish(values: &mut [f32], sum: f32) {
+    let scale = if sum > 0.0 { 1.0 / sum } else { 0.0 };
+    values.iter_mut().for_each(|v| *v *= scale);
+}

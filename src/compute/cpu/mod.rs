@@ -1,0 +1,215 @@
+//! The CPU: own threads, weights repacked for the widest instructions there are.
+
+mod attend;
+mod attention;
+mod format;
+mod matmul;
+mod matrix;
+mod pool;
+mod project;
+mod rows;
+mod shared;
+mod simd;
+
+#[cfg(test)]
+mod tests;
+
+pub use simd::Isa;
+
+use self::attention::Scores;
+use self::matrix::Matrix;
+use self::pool::Pool;
+use self::rows::Quantized;
+use super::{AttentionSpec, Backend, CacheShape, Device, DeviceError, Gate, Norm, Result, Span, Write};
+use crate::weights::{Gguf, Tensor, decode};
+
+pub struct Cpu {
+    isa: Isa,
+    pool: Pool,
+    /// Normalised activations, and the same as bytes: written by one phase of an operation, read by
+    /// the next.
+    floats: Vec<f32>,
+    quantized: Quantized,
+    /// One for each thread.
+    scores: Vec<Scores>,
+    partials: Vec<f32>,
+    pieces: Vec<attend::Piece>,
+}
+
+/// Rows of the embedding matrix are decoded from the file's own bytes as they are asked for.
+pub struct Table {
+    file: Gguf,
+    tensor: String,
+}
+
+/// Keys and values of one layer; the layout is drawn in `attention`.
+pub struct Cache {
+    shape: CacheShape,
+    bytes: memmap2::MmapMut,
+}
+
+impl Cpu {
+    /// `None` takes every core the process may run on.
+    pub fn new(threads: Option<usize>) -> Self {
+        Self::with_isa(threads, Isa::detect())
+    }
+
+    pub fn with_isa(threads: Option<usize>, isa: Isa) -> Self {
+        let threads = threads.unwrap_or_else(Self::cores).max(1);
+        Self {
+            isa,
+            pool: Pool::new(threads),
+            floats: Vec::new(),
+            quantized: Quantized::default(),
+            scores: vec![attention::NO_SCORES; threads],
+            partials: Vec::new(),
+            pieces: Vec::new(),
+        }
+    }
+
+    fn cores() -> usize {
+        std::thread::available_parallelism().map_or(1, |n| n.get())
+    }
+}
+
+impl Backend for Cpu {
+    type Buf = Vec<f32>;
+    type Matrix = Matrix;
+    type Table = Table;
+    type Cache = Cache;
+
+    fn device(&self) -> Device {
+        let threads = self.pool.threads();
+        let plural = if threads == 1 { "" } else { "s" };
+        Device { name: format!("CPU ({threads} thread{plural}, {})", self.isa.name()) }
+    }
+
+    fn alloc(&mut self, len: usize) -> Result<Vec<f32>> {
+        let mut buf = Vec::new();
+        buf.try_reserve_exact(len)
+            .map_err(|_| DeviceError(format!("no memory for {} MiB of activations", (len * 4) >> 20)))?;
+        buf.resize(len, 0.0);
+        Ok(buf)
+    }
+
+    fn upload(&mut self, values: &[f32]) -> Result<Vec<f32>> {
+        Ok(values.to_vec())
+    }
+
+    fn matrix(&mut self, parts: &[Tensor]) -> Result<Matrix> {
+        Matrix::pack(&self.pool, parts)
+    }
+
+    fn table(&mut self, file: &Gguf, tensor: &str) -> Result<Table> {
+        file.require_tensor(tensor).map_err(|e| DeviceError(e.to_string()))?;
+        Ok(Table { file: file.clone(), tensor: tensor.to_owned() })
+    }
+
+    fn cache(&mut self, shape: CacheShape) -> Result<Cache> {
+        Cache::new(shape)
+    }
+
+    fn embed(&mut self, out: &mut Vec<f32>, table: &Table, tokens: &[u32], scale: f32) -> Result<()> {
+        let tensor = table.file.require_tensor(&table.tensor).map_err(|e| DeviceError(e.to_string()))?;
+        let (cols, format) = (tensor.info.dims[0] as usize, tensor.info.format);
+        let row_bytes = cols / format.block_len() * format.block_bytes();
+        for (token, out) in tokens.iter().zip(out.chunks_exact_mut(cols)) {
+            decode(format, &tensor.data[*token as usize * row_bytes..][..row_bytes], out);
+            if scale != 1.0 {
+                out.iter_mut().for_each(|x| *x *= scale);
+            }
+        }
+        Ok(())
+    }
+
+    fn project(
+        &mut self,
+        out: &mut Vec<f32>,
+        x: &Vec<f32>,
+        rows: usize,
+        norm: Option<Norm<Self>>,
+        w: &Matrix,
+        write: Write<Self>,
+    ) -> Result<()> {
+        let tokens = self.prepare(x, rows, norm, w);
+        self.multiply(out, x, tokens, w, write);
+        Ok(())
+    }
+
+    fn gated(
+        &mut self,
+        out: &mut Vec<f32>,
+        x: &Vec<f32>,
+        rows: usize,
+        norm: Option<Norm<Self>>,
+        gate: Gate<Self>,
+    ) -> Result<()> {
+        let tokens = self.prepare(x, rows, norm, gate.gate);
+        self.multiply_gated(out, x, tokens, gate);
+        Ok(())
+    }
+
+    fn add(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, len: usize) -> Result<()> {
+        rows::add(self.isa, &mut x[..len], &y[..len]);
+        Ok(())
+    }
+
+    fn add_norm(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, rows: usize, norm: Norm<Self>) -> Result<()> {
+        let cols = norm.weight.len();
+        self.floats.resize(cols.max(self.floats.len()), 0.0);
+        let scratch = &mut self.floats[..cols];
+        for (x, y) in x.chunks_exact_mut(cols).zip(y.chunks_exact(cols)).take(rows) {
+            rows::rms_norm(self.isa, scratch, y, norm.weight, norm.eps);
+            rows::add(self.isa, x, scratch);
+        }
+        Ok(())
+    }
+
+    fn store_kv(
+        &mut self,
+        qkv: &mut Vec<f32>,
+        spans: &[Span],
+        spec: &AttentionSpec<Self>,
+        cache: &mut Cache,
+    ) -> Result<()> {
+        self.rotate_and_store(qkv, spans, spec, cache);
+        Ok(())
+    }
+
+    fn attend(
+        &mut self,
+        out: &mut Vec<f32>,
+        qkv: &Vec<f32>,
+        spans: &[Span],
+        spec: &AttentionSpec<Self>,
+        cache: &Cache,
+    ) -> Result<()> {
+        self.attend_spans(out, qkv, spans, spec, cache);
+        Ok(())
+    }
+
+    fn gather(&mut self, out: &mut Vec<f32>, x: &Vec<f32>, rows: &[usize], columns: usize) -> Result<()> {
+        for (row, out) in rows.iter().zip(out.chunks_exact_mut(columns)) {
+            out.copy_from_slice(&x[row * columns..][..columns]);
+        }
+        Ok(())
+    }
+
+    fn matrix_bytes(&self, w: &Matrix) -> usize {
+        w.bytes()
+    }
+
+    fn copy_blocks(&mut self, cache: &mut Cache, copies: &[(u32, u32)]) -> Result<()> {
+        let block = cache.shape.block();
+        let halves = cache.halves_mut();
+        for (from, to) in copies {
+            let from = *from as usize * block;
+            halves.copy_within(from..from + block, *to as usize * block);
+        }
+        Ok(())
+    }
+
+    fn download<'a>(&mut self, x: &'a mut Vec<f32>, len: usize) -> Result<&'a mut [f32]> {
+        Ok(&mut x[..len])
+    }
+}

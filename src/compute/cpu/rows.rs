@@ -1,0 +1,198 @@
+//! Operations on one token's row: normalisation, activations to bytes, rotary embedding.
+
+use super::simd::{Isa, Simd, simd_fn};
+use crate::compute::RopeStyle;
+
+/// Activations of several tokens as bytes, one scale for each 32 of them (as llama.cpp's Q8_0; finer
+/// than its Q8_K, which has one for 256).
+#[derive(Default)]
+pub(super) struct Quantized {
+    pub(super) cols: usize,
+    /// [rows, cols]
+    pub(super) bytes: Vec<i8>,
+    /// [rows, cols / 32]
+    pub(super) scales: Vec<f32>,
+    /// Scale times the sum of its 32 bytes: what a weight's minimum is multiplied by. [rows, cols / 32]
+    pub(super) sums: Vec<f32>,
+    /// Sums of 16 bytes. [rows, cols / 16]
+    pub(super) halves: Vec<i32>,
+}
+
+impl Quantized {
+    /// Makes room; contents are undefined.
+    pub(super) fn resize(&mut self, rows: usize, cols: usize) {
+        self.cols = cols;
+        self.bytes.resize(rows * cols, 0);
+        self.scales.resize(rows * cols / 32, 0.0);
+        self.sums.resize(rows * cols / 32, 0.0);
+        self.halves.resize(rows * cols / 16, 0);
+    }
+}
+
+/// One row's place in a [`Quantized`], to be written.
+pub(super) struct QuantizedRow<'a> {
+    pub(super) bytes: &'a mut [i8],
+    pub(super) scales: &'a mut [f32],
+    pub(super) sums: &'a mut [f32],
+    pub(super) halves: &'a mut [i32],
+}
+
+simd_fn! {
+    /// Root mean square normalisation (Zhang and Sennrich 2019): `out = x / sqrt(mean(x^2) + eps) * weight`.
+    pub(super) fn rms_norm(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) = rms_norm_kernel;
+}
+
+unsafe fn rms_norm_kernel<S: Simd>(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) {
+    assert!(out.len() == x.len() && weight.len() == x.len());
+    let whole = x.len() / 16 * 16;
+    // SAFETY: every access lies below `whole + 16 <= len` of slices of one length.
+    unsafe {
+        let mut squares = S::splat(0.0);
+        for i in (0..whole).step_by(16) {
+            let v = S::load(x.as_ptr().add(i));
+            squares = S::fma(v, v, squares);
+        }
+        let rest: f32 = x[whole..].iter().map(|v| v * v).sum();
+        let scale = 1.0 / ((S::sum(squares) + rest) / x.len() as f32 + eps).sqrt();
+        for i in (0..whole).step_by(16) {
+            let v = S::mul(S::load(x.as_ptr().add(i)), S::splat(scale));
+            S::store(out.as_mut_ptr().add(i), S::mul(v, S::load(weight.as_ptr().add(i))));
+        }
+        for i in whole..x.len() {
+            out[i] = x[i] * scale * weight[i];
+        }
+    }
+}
+
+/// The same, in place.
+pub(super) fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f32) {
+    let mut row = [0.0; 512];
+    let row = &mut row[..x.len()];
+    row.copy_from_slice(x);
+    rms_norm(isa, x, row, weight, eps);
+}
+
+simd_fn! {
+    /// Each 32 activations to bytes: scale = max |x| / 127. `x.len()` is a multiple of 32.
+    pub(super) fn quantize(x: &[f32], out: QuantizedRow) = quantize_kernel;
+}
+
+unsafe fn quantize_kernel<S: Simd>(x: &[f32], out: QuantizedRow) {
+    let blocks = x.len() / 32;
+    assert!(out.bytes.len() == x.len() && out.scales.len() == blocks && out.sums.len() == blocks);
+    assert!(out.halves.len() == 2 * blocks && x.len() % 32 == 0);
+    for b in 0..blocks {
+        // SAFETY: 32 elements from `32 b` lie inside `x` and `out.bytes`.
+        unsafe {
+            let p = x.as_ptr().add(32 * b);
+            let (low, high) = (S::load(p), S::load(p.add(16)));
+            let largest = S::largest(S::max(S::abs(low), S::abs(high)));
+            let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+            let q = out.bytes.as_mut_ptr().add(32 * b);
+            let first = S::store_i8(q, S::mul(low, S::splat(inverse)));
+            let second = S::store_i8(q.add(16), S::mul(high, S::splat(inverse)));
+            let scale = largest / 127.0;
+            out.scales[b] = scale;
+            out.sums[b] = scale * (first + second) as f32;
+            (out.halves[2 * b], out.halves[2 * b + 1]) = (first, second);
+        }
+    }
+}
+
+simd_fn! {
+    /// `x += y`
+    pub(super) fn add(x: &mut [f32], y: &[f32]) = add_kernel;
+}
+
+unsafe fn add_kernel<S: Simd>(x: &mut [f32], y: &[f32]) {
+    assert_eq!(x.len(), y.len());
+    for (a, b) in x.iter_mut().zip(y) {
+        *a += b;
+    }
+}
+
+/// Rotary position embedding (Su et al. 2021, section 3.4): turns the first `2 * cos.len()` elements
+/// of a head; the rest stay.
+pub(super) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], style: RopeStyle) {
+    let n = cos.len();
+    match style {
+        RopeStyle::Interleaved => {
+            for ((pair, c), s) in head[..2 * n].chunks_exact_mut(2).zip(cos).zip(sin) {
+                let (a, b) = (pair[0], pair[1]);
+                pair[0] = a * c - b * s;
+                pair[1] = a * s + b * c;
+            }
+        }
+        RopeStyle::Halves => {
+            let (first, second) = head[..2 * n].split_at_mut(n);
+            for (((a, b), c), s) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+                let (x, y) = (*a, *b);
+                *a = x * c - y * s;
+                *b = x * s + y * c;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wave(n: usize, seed: f32) -> Vec<f32> {
+        (0..n).map(|i| ((i as f32 + seed) * 0.7).sin() * (1.0 + i as f32 * 0.01)).collect()
+    }
+
+    #[test]
+    fn normalisation_equals_the_formula() {
+        for n in [16, 64, 90, 576] {
+            let (x, w) = (wave(n, 0.0), wave(n, 5.0));
+            let mean = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / n as f64;
+            for isa in Isa::available() {
+                let mut out = vec![0.0; n];
+                rms_norm(isa, &mut out, &x, &w, 1e-5);
+                for i in 0..n {
+                    let expected = f64::from(x[i]) / (mean + 1e-5).sqrt() * f64::from(w[i]);
+                    // Rounding of a sum of n squares and of two products.
+                    assert!((f64::from(out[i]) - expected).abs() < 2e-6 * expected.abs().max(1.0), "{i}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_are_within_half_a_step_and_sums_are_exact() {
+        let mut x = wave(96, 1.0);
+        x[64..].fill(0.0);
+        for isa in Isa::available() {
+            let mut q = Quantized::default();
+            q.resize(1, 96);
+            let Quantized { bytes, scales, sums, halves, .. } = &mut q;
+            quantize(isa, &x, QuantizedRow { bytes, scales, sums, halves });
+            for (i, x) in x.iter().enumerate() {
+                let error = (f32::from(q.bytes[i]) * q.scales[i / 32] - x).abs();
+                assert!(error <= q.scales[i / 32] * 0.5001, "{} element {i}", isa.name());
+            }
+            for b in 0..6 {
+                let sum: i32 = q.bytes[16 * b..][..16].iter().map(|q| i32::from(*q)).sum();
+                assert_eq!(q.halves[b], sum);
+            }
+            assert_eq!(q.sums[1], q.scales[1] * (q.halves[2] + q.halves[3]) as f32);
+        }
+    }
+
+    #[test]
+    fn rotation_keeps_lengths_and_both_styles_agree_after_reordering() {
+        let (cos, sin): (Vec<f32>, Vec<f32>) = (0..4).map(|i| ((i as f32).cos(), (i as f32).sin())).unzip();
+        let mut halves = wave(10, 2.0);
+        let original = halves.clone();
+        let mut pairs: Vec<f32> = (0..4).flat_map(|i| [original[i], original[i + 4]]).collect();
+        rotate(&mut halves, &cos, &sin, RopeStyle::Halves);
+        rotate(&mut pairs, &cos, &sin, RopeStyle::Interleaved);
+        for i in 0..4 {
+            assert_eq!((pairs[2 * i], pairs[2 * i + 1]), (halves[i], halves[i + 4]));
+        }
+        assert_eq!(halves[8..], original[8..]);
+        let length = |v: &[f32]| v.iter().map(|x| x * x).sum::<f32>();
+        assert!((length(&halves) - length(&original)).abs() < 1e-5);
+    }
+}

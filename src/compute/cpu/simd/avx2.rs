@@ -1,0 +1,236 @@
+//! AVX2, FMA and F16C: 16 lanes are two registers. The integer dot product is `vpmaddubsw` summed in
+//! 16 bits, widened once a group.
+
+use super::Simd;
+use std::arch::x86_64::*;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2;
+
+type F = [__m256; 2];
+type I = [__m256i; 2];
+
+// Every SAFETY below is the same: the caller has AVX2, FMA and F16C (the trait's contract), and
+// pointers reach as far as the trait says.
+macro_rules! both {
+    ($f:ident($($a:expr),*)) => { [unsafe { $f($($a[0]),*) }, unsafe { $f($($a[1]),*) }] };
+}
+
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Simd for Avx2 {
+    type F = F;
+    type I = I;
+    type B = I;
+    type X = __m256i;
+    type Dot = I;
+    const SIGNED_OFFSET: i32 = 0;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> F {
+        unsafe { [_mm256_set1_ps(x); 2] }
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> F {
+        unsafe { [_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))] }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, x: F) {
+        unsafe {
+            _mm256_storeu_ps(p, x[0]);
+            _mm256_storeu_ps(p.add(8), x[1]);
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> F {
+        unsafe {
+            [_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(8).cast()))]
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, x: F) {
+        unsafe {
+            _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x[0]));
+            _mm_storeu_si128(p.add(8).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x[1]));
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> F {
+        unsafe {
+            let widen = |p: *const u16| {
+                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+            };
+            [widen(p), widen(p.add(8))]
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> F {
+        unsafe {
+            let widen = |p: *const u8| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())));
+            [widen(p), widen(p.add(8))]
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> F {
+        unsafe {
+            let widen = |p: *const i8| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())));
+            [widen(p), widen(p.add(8))]
+        }
+    }
+    #[inline(always)]
+    unsafe fn add(a: F, b: F) -> F {
+        both!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    unsafe fn sub(a: F, b: F) -> F {
+        both!(_mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    unsafe fn mul(a: F, b: F) -> F {
+        both!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    unsafe fn div(a: F, b: F) -> F {
+        both!(_mm256_div_ps(a, b))
+    }
+    #[inline(always)]
+    unsafe fn max(a: F, b: F) -> F {
+        both!(_mm256_max_ps(a, b))
+    }
+    #[inline(always)]
+    unsafe fn min(a: F, b: F) -> F {
+        both!(_mm256_min_ps(a, b))
+    }
+    #[inline(always)]
+    unsafe fn abs(a: F) -> F {
+        let sign = unsafe { [_mm256_set1_ps(-0.0); 2] };
+        both!(_mm256_andnot_ps(sign, a))
+    }
+    #[inline(always)]
+    unsafe fn fma(a: F, b: F, c: F) -> F {
+        both!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    unsafe fn round(a: F) -> F {
+        unsafe {
+            [
+                _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a[0]),
+                _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a[1]),
+            ]
+        }
+    }
+    #[inline(always)]
+    unsafe fn scale_by_power(a: F, n: F) -> F {
+        unsafe {
+            let power = |n: __m256| {
+                let biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+            };
+            [_mm256_mul_ps(a[0], power(n[0])), _mm256_mul_ps(a[1], power(n[1]))]
+        }
+    }
+    #[inline(always)]
+    unsafe fn sum(a: F) -> f32 {
+        unsafe {
+            let eight = _mm256_add_ps(a[0], a[1]);
+            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn largest(a: F) -> f32 {
+        unsafe {
+            let eight = _mm256_max_ps(a[0], a[1]);
+            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps::<1>(two, two)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_i8(p: *mut i8, a: F) -> i32 {
+        unsafe {
+            let (low, high) = (_mm256_cvtps_epi32(a[0]), _mm256_cvtps_epi32(a[1]));
+            // packs works in 128-bit halves: [l0 h0 | l1 h1] -> put the quarters back in order.
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(low, high));
+            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(p.cast(), bytes);
+            // Sum of the stored bytes: pairs to 32 bits, then across.
+            let pairs = _mm256_madd_epi16(_mm256_cvtepi8_epi16(bytes), _mm256_set1_epi16(1));
+            let four = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs));
+            let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b00_00_11_10>(four));
+            _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn to_f32(a: I) -> F {
+        both!(_mm256_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    unsafe fn splat_i32(x: i32) -> I {
+        unsafe { [_mm256_set1_epi32(x); 2] }
+    }
+    #[inline(always)]
+    unsafe fn add_i32(a: I, b: I) -> I {
+        both!(_mm256_add_epi32(a, b))
+    }
+
+    #[inline(always)]
+    unsafe fn load_bytes(p: *const u8) -> I {
+        unsafe { [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(32).cast())] }
+    }
+    #[inline(always)]
+    unsafe fn store_bytes(p: *mut u8, b: I) {
+        unsafe {
+            _mm256_storeu_si256(p.cast(), b[0]);
+            _mm256_storeu_si256(p.add(32).cast(), b[1]);
+        }
+    }
+    #[inline(always)]
+    unsafe fn and(a: I, mask: u8) -> I {
+        let mask = unsafe { [_mm256_set1_epi8(mask as i8); 2] };
+        both!(_mm256_and_si256(a, mask))
+    }
+    #[inline(always)]
+    unsafe fn or(a: I, b: I) -> I {
+        both!(_mm256_or_si256(a, b))
+    }
+    #[inline(always)]
+    unsafe fn shift_right<const N: i32>(a: I) -> I {
+        unsafe { [_mm256_srli_epi16::<N>(a[0]), _mm256_srli_epi16::<N>(a[1])] }
+    }
+    #[inline(always)]
+    unsafe fn shift_left<const N: i32>(a: I) -> I {
+        unsafe { [_mm256_slli_epi16::<N>(a[0]), _mm256_slli_epi16::<N>(a[1])] }
+    }
+
+    #[inline(always)]
+    unsafe fn broadcast(p: *const i8) -> __m256i {
+        unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
+    }
+    #[inline(always)]
+    unsafe fn dot_start() -> I {
+        unsafe { [_mm256_setzero_si256(); 2] }
+    }
+    #[inline(always)]
+    unsafe fn dot(acc: I, weights: I, x: __m256i) -> I {
+        let products = both!(_mm256_maddubs_epi16(weights, [x, x]));
+        both!(_mm256_add_epi16(acc, products))
+    }
+    #[inline(always)]
+    unsafe fn dot_end(acc: I) -> I {
+        let ones = unsafe { [_mm256_set1_epi16(1); 2] };
+        both!(_mm256_madd_epi16(acc, ones))
+    }
+    #[inline(always)]
+    unsafe fn dot_signed(acc: I, weights: I, x: __m256i) -> I {
+        // |w| * (x with w's sign): a pair is at most 2 * 127 * 127, which fits 16 bits.
+        let magnitudes = both!(_mm256_abs_epi8(weights));
+        let signed = both!(_mm256_sign_epi8([x, x], weights));
+        let products = both!(_mm256_maddubs_epi16(magnitudes, signed));
+        let ones = unsafe { [_mm256_set1_epi16(1); 2] };
+        let sums = both!(_mm256_madd_epi16(products, ones));
+        both!(_mm256_add_epi32(acc, sums))
+    }
+}

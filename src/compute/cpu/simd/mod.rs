@@ -1,0 +1,283 @@
+//! One kernel source for every instruction set.
+//!
+//! A kernel is written once over [`Simd`]: 16 lanes of f32, 64 bytes of weights, an integer dot
+//! product. Three implementations exist: AVX-512 with VNNI, AVX2, and plain Rust. [`simd_fn!`]
+//! compiles a kernel for each and picks one at run time.
+//!
+//! The float operations of AVX2 and AVX-512 are the same lane by lane, so their results are equal
+//! to the bit; the portable one has no fused multiply-add and differs by rounding.
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512;
+pub(super) mod portable;
+
+/// The instruction set in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Isa {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
+}
+
+impl Isa {
+    /// The best one this processor has.
+    pub fn detect() -> Isa {
+        *Self::available().last().expect("the portable one always is")
+    }
+
+    /// All that can run here, the best last.
+    pub fn available() -> Vec<Isa> {
+        #[allow(unused_mut)]
+        let mut found = vec![Isa::Portable];
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            if has!("avx2") && has!("fma") && has!("f16c") {
+                found.push(Isa::Avx2);
+                if has!("avx512f")
+                    && has!("avx512bw")
+                    && has!("avx512dq")
+                    && has!("avx512vl")
+                    && has!("avx512vnni")
+                {
+                    found.push(Isa::Avx512Vnni);
+                }
+            }
+        }
+        found
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Isa::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => "AVX2",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => "AVX-512 VNNI",
+        }
+    }
+}
+
+/// Sixteen rows at a time.
+///
+/// # Safety
+/// Every function needs the instruction set it is implemented for, and pointers valid for what it
+/// reads or writes (16 elements unless it says otherwise; no alignment is asked for).
+pub(super) trait Simd: Copy {
+    /// 16 x f32.
+    type F: Copy;
+    /// 16 x i32.
+    type I: Copy;
+    /// 64 bytes: lane `r` (of 4 bytes) holds four consecutive weights of row `r`.
+    type B: Copy;
+    /// Four activations of one token, the same in every lane.
+    type X: Copy;
+    /// A running integer dot product; see [`Simd::dot`].
+    type Dot: Copy;
+
+    /// Added to signed weights by [`Simd::dot_signed`]; the caller subtracts it times the sum of
+    /// the activations.
+    const SIGNED_OFFSET: i32;
+
+    unsafe fn splat(x: f32) -> Self::F;
+    unsafe fn load(p: *const f32) -> Self::F;
+    unsafe fn store(p: *mut f32, x: Self::F);
+    unsafe fn load_f16(p: *const u16) -> Self::F;
+    unsafe fn store_f16(p: *mut u16, x: Self::F);
+    unsafe fn load_bf16(p: *const u16) -> Self::F;
+    unsafe fn load_u8(p: *const u8) -> Self::F;
+    unsafe fn load_i8(p: *const i8) -> Self::F;
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn abs(a: Self::F) -> Self::F;
+    /// `a * b + c`.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    unsafe fn round(a: Self::F) -> Self::F;
+    /// `a * 2^n` for a whole `n` from -126 to 127.
+    unsafe fn scale_by_power(a: Self::F, n: Self::F) -> Self::F;
+    /// Lanes are added in one fixed order, the same in every implementation.
+    unsafe fn sum(a: Self::F) -> f32;
+    unsafe fn largest(a: Self::F) -> f32;
+    /// Rounds to the nearest (ties to even), clamps to a byte, stores 16 of them, returns their sum.
+    unsafe fn store_i8(p: *mut i8, a: Self::F) -> i32;
+
+    unsafe fn to_f32(a: Self::I) -> Self::F;
+    unsafe fn splat_i32(x: i32) -> Self::I;
+    unsafe fn add_i32(a: Self::I, b: Self::I) -> Self::I;
+
+    /// 64 bytes.
+    unsafe fn load_bytes(p: *const u8) -> Self::B;
+    unsafe fn store_bytes(p: *mut u8, b: Self::B);
+    unsafe fn and(a: Self::B, mask: u8) -> Self::B;
+    unsafe fn or(a: Self::B, b: Self::B) -> Self::B;
+    /// Of 16-bit halves: bits cross from one byte into its neighbour and must be masked.
+    unsafe fn shift_right<const N: i32>(a: Self::B) -> Self::B;
+    unsafe fn shift_left<const N: i32>(a: Self::B) -> Self::B;
+
+    /// Reads 4 bytes.
+    unsafe fn broadcast(p: *const i8) -> Self::X;
+    unsafe fn dot_start() -> Self::Dot;
+    /// Adds unsigned weights times activations, four of each a lane. At most `32767 / (254 * w)`
+    /// calls, w being the largest weight, may lie between `dot_start` and `dot_end`.
+    unsafe fn dot(acc: Self::Dot, weights: Self::B, x: Self::X) -> Self::Dot;
+    unsafe fn dot_end(acc: Self::Dot) -> Self::I;
+    /// The same for signed weights, without a limit. Activations lie in -127 ..= 127.
+    unsafe fn dot_signed(acc: Self::I, weights: Self::B, x: Self::X) -> Self::I;
+
+    /// e^x, relative error below 3e-7; e^-87.3 (about 1e-38) for everything below.
+    ///
+    /// Cody-Waite reduction to |r| <= ln(2)/2 and a polynomial of degree 6.
+    #[inline(always)]
+    unsafe fn exp(x: Self::F) -> Self::F {
+        unsafe {
+            let x = Self::min(Self::max(x, Self::splat(-87.3)), Self::splat(88.3));
+            let n = Self::round(Self::mul(x, Self::splat(std::f32::consts::LOG2_E)));
+            let r = Self::fma(n, Self::splat(-0.693_359_4), x);
+            let r = Self::fma(n, Self::splat(2.121_944_4e-4), r);
+            let mut p = Self::splat(1.0 / 720.0);
+            for c in [1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+                p = Self::fma(p, r, Self::splat(c));
+            }
+            Self::scale_by_power(p, n)
+        }
+    }
+}
+
+/// Compiles a generic kernel for every instruction set and defines a safe function that runs the
+/// one asked for: `simd_fn! { fn name(a: A, b: B) -> R = kernel; }` where `kernel` is
+/// `unsafe fn kernel<S: Simd>(a: A, b: B) -> R`, sound for any arguments once its instruction set
+/// is there.
+macro_rules! simd_fn {
+    ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? = $kernel:ident;) => {
+        $(#[$doc])*
+        $vis fn $name(isa: $crate::compute::cpu::simd::Isa, $($arg: $type),*) $(-> $ret)? {
+            use $crate::compute::cpu::simd::{Isa, portable::Portable};
+            #[cfg(target_arch = "x86_64")]
+            use $crate::compute::cpu::simd::{avx2::Avx2, avx512::Avx512};
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            unsafe fn avx2($($arg: $type),*) $(-> $ret)? {
+                // SAFETY: the caller has AVX2.
+                unsafe { $kernel::<Avx2>($($arg),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+            unsafe fn avx512($($arg: $type),*) $(-> $ret)? {
+                // SAFETY: the caller has AVX-512 with VNNI.
+                unsafe { $kernel::<Avx512>($($arg),*) }
+            }
+            match isa {
+                // SAFETY: plain Rust needs nothing of the processor.
+                Isa::Portable => unsafe { $kernel::<Portable>($($arg),*) },
+                // SAFETY: `Isa::available` hands out only what the processor has.
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => unsafe { avx2($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512Vnni => unsafe { avx512($($arg),*) },
+            }
+        }
+    };
+}
+pub(super) use simd_fn;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    unsafe fn exp_kernel<S: Simd>(x: &[f32; 16]) -> [f32; 16] {
+        let mut out = [0.0; 16];
+        // SAFETY: both arrays have 16 elements.
+        unsafe { S::store(out.as_mut_ptr(), S::exp(S::load(x.as_ptr()))) };
+        out
+    }
+    simd_fn! { fn exp(x: &[f32; 16]) -> [f32; 16] = exp_kernel; }
+
+    #[test]
+    fn exp_is_close_everywhere() {
+        for isa in Isa::available() {
+            let mut worst = (0.0f64, 0.0);
+            for i in 0..20_000 {
+                let x: [f32; 16] = std::array::from_fn(|lane| -87.0 + (i * 16 + lane) as f32 * 5.4e-4);
+                for (x, y) in x.into_iter().zip(exp(isa, &x)) {
+                    let error = (f64::from(y) / f64::from(x).exp() - 1.0).abs();
+                    if error > worst.0 {
+                        worst = (error, f64::from(x));
+                    }
+                }
+            }
+            assert!(worst.0 < 3e-7, "{}: relative error {} at {}", isa.name(), worst.0, worst.1);
+            assert!(exp(isa, &[f32::NEG_INFINITY; 16]).iter().all(|y| *y < 1e-37));
+        }
+    }
+
+    unsafe fn primitives_kernel<S: Simd>(x: &[f32; 16], bytes: &[u8; 64]) -> Vec<f64> {
+        let mut out = Vec::new();
+        let (mut f, mut b, mut h, mut i8s) = ([0f32; 16], [0u8; 64], [0u16; 16], [0i8; 16]);
+        // SAFETY: every array has the size its operation names.
+        unsafe {
+            let v = S::load(x.as_ptr());
+            let mut keep = |v: S::F, out: &mut Vec<f64>| {
+                S::store(f.as_mut_ptr(), v);
+                out.extend(f.iter().map(|x| f64::from(*x)));
+            };
+            keep(S::round(v), &mut out);
+            keep(S::abs(v), &mut out);
+            keep(S::max(v, S::splat(0.5)), &mut out);
+            keep(S::min(v, S::splat(0.5)), &mut out);
+            keep(S::sub(S::add(v, v), S::splat(1.0)), &mut out);
+            keep(S::div(v, S::splat(4.0)), &mut out);
+            keep(S::scale_by_power(v, S::splat(-3.0)), &mut out);
+            keep(S::load_u8(bytes.as_ptr()), &mut out);
+            keep(S::load_i8(bytes.as_ptr().cast()), &mut out);
+            keep(S::load_bf16(bytes.as_ptr().cast()), &mut out);
+            S::store_f16(h.as_mut_ptr(), v);
+            keep(S::load_f16(h.as_ptr()), &mut out);
+            out.push(f64::from(S::sum(v)));
+            out.push(f64::from(S::largest(v)));
+            out.push(f64::from(S::store_i8(i8s.as_mut_ptr(), v)));
+            out.extend(i8s.iter().map(|x| f64::from(*x)));
+            let w = S::load_bytes(bytes.as_ptr());
+            for v in [
+                S::and(w, 15),
+                S::and(S::shift_right::<4>(w), 15),
+                S::and(S::shift_left::<2>(w), 0x30),
+                S::or(S::and(w, 15), S::and(w, 0x10)),
+            ] {
+                S::store_bytes(b.as_mut_ptr(), v);
+                out.extend(b.iter().map(|x| f64::from(*x)));
+            }
+            let q = S::broadcast(Q.as_ptr());
+            let mut dot = S::dot_start();
+            for _ in 0..8 {
+                dot = S::dot(dot, S::and(w, 15), q);
+            }
+            keep(S::to_f32(S::add_i32(S::dot_end(dot), S::splat_i32(7))), &mut out);
+            let start = S::splat_i32(-S::SIGNED_OFFSET * Q.iter().map(|q| i32::from(*q)).sum::<i32>());
+            keep(S::to_f32(S::dot_signed(start, w, q)), &mut out);
+        }
+        out
+    }
+    const Q: [i8; 4] = [-127, 5, 127, -90];
+    simd_fn! { fn primitives(x: &[f32; 16], bytes: &[u8; 64]) -> Vec<f64> = primitives_kernel; }
+
+    #[test]
+    fn every_operation_means_the_same_on_every_instruction_set() {
+        let x: [f32; 16] = std::array::from_fn(|i| (i as f32 - 7.5) * 3.25 + 0.25);
+        let bytes: [u8; 64] =
+            std::array::from_fn(|i| (i * 37 + 11) as u8 & 0x7f | ((i as u8 % 3) << 7 & 0x80));
+        let bytes = bytes.map(|b| if b == 0x80 { 0x81 } else { b });
+        let expected = primitives(Isa::Portable, &x, &bytes);
+        for isa in Isa::available() {
+            assert_eq!(primitives(isa, &x, &bytes), expected, "{}", isa.name());
+        }
+    }
+}

@@ -1,0 +1,192 @@
+use crate::compute::RopeStyle;
+use crate::weights::{Gguf, GgufError};
+
+/// What a decoder's file says of its shape, under `{architecture}.*`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ModelConfig {
+    pub(super) architecture: String,
+    pub(super) layers: usize,
+    /// Width of the hidden state.
+    pub(super) dim: usize,
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) head_dim: usize,
+    /// Width of the feed-forward part.
+    pub(super) feed_forward: usize,
+    pub(super) vocab_size: usize,
+    /// Longest sequence the model was trained for.
+    pub(super) context_length: usize,
+    pub(super) eps: f32,
+    pub(super) rope_base: f32,
+    /// Elements of a head that turn.
+    pub(super) rope_dims: usize,
+    pub(super) rope_scaling: f32,
+}
+
+/// A file whose shape we cannot run, and why.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConfigError {
+    #[error(transparent)]
+    File(#[from] GgufError),
+    #[error("{key} is {value}: {problem}")]
+    Value { key: String, value: String, problem: String },
+}
+
+impl ModelConfig {
+    pub(super) fn read(file: &Gguf) -> Result<Self, ConfigError> {
+        let architecture = file.architecture()?.to_owned();
+        let key = |name: &str| format!("{architecture}.{name}");
+        let whole = |name: &str| -> Result<usize, ConfigError> {
+            let value = file.require_u64(&key(name))?;
+            match usize::try_from(value) {
+                Ok(value) if (1..=MOST).contains(&value) => Ok(value),
+                _ => Err(bad(&key(name), value, &format!("from 1 to {MOST} is possible"))),
+            }
+        };
+        let (dim, heads) = (whole("embedding_length")?, whole("attention.head_count")?);
+        let kv_heads = match file.u64(&key("attention.head_count_kv"))? {
+            Some(_) => whole("attention.head_count_kv")?,
+            None => heads,
+        };
+        if heads % kv_heads != 0 {
+            return Err(bad(
+                &key("attention.head_count_kv"),
+                kv_heads,
+                &format!("{heads} heads cannot share them"),
+            ));
+        }
+        let head_dim = match file.u64(&key("attention.key_length"))? {
+            Some(_) => whole("attention.key_length")?,
+            None if dim % heads == 0 => dim / heads,
+            None => {
+                return Err(bad(&key("embedding_length"), dim, &format!("not a multiple of {heads} heads")));
+            }
+        };
+        if let Some(value) = file.u64(&key("attention.value_length"))?
+            && value != head_dim as u64
+        {
+            return Err(bad(&key("attention.value_length"), value, &format!("keys have {head_dim}")));
+        }
+        let rope_dims = match file.u64(&key("rope.dimension_count"))? {
+            Some(_) => whole("rope.dimension_count")?,
+            None => head_dim,
+        };
+        if rope_dims % 2 != 0 || rope_dims > head_dim {
+            return Err(bad(
+                &key("rope.dimension_count"),
+                rope_dims,
+                &format!("a head has {head_dim} elements"),
+            ));
+        }
+        Ok(Self {
+            layers: whole("block_count")?,
+            dim,
+            heads,
+            kv_heads,
+            head_dim,
+            feed_forward: whole("feed_forward_length")?,
+            vocab_size: vocab_size(file)?,
+            context_length: whole("context_length")?,
+            eps: file.require_f32(&key("attention.layer_norm_rms_epsilon"))?,
+            rope_base: file.f32(&key("rope.freq_base"))?.unwrap_or(10_000.0),
+            rope_dims,
+            rope_scaling: rope_scaling(file, &architecture)?,
+            architecture,
+        })
+    }
+
+    /// Angle per position of each rotated pair: `base^(-2i / dims)`, divided by a factor for each
+    /// pair where the file has them (Llama 3's long-context scaling), and by the linear factor.
+    pub(super) fn inverse_frequencies(&self, base: f32, linear: f32, factors: Option<&[f32]>) -> Vec<f32> {
+        (0..self.rope_dims / 2)
+            .map(|i| {
+                let frequency = 1.0 / base.powf((2 * i) as f32 / self.rope_dims as f32);
+                frequency / factors.map_or(1.0, |f| f[i]) / linear
+            })
+            .collect()
+    }
+
+    /// Keys and values of one token in all layers, as f16.
+    pub(super) fn kv_bytes_per_token(&self) -> usize {
+        self.layers * 2 * self.kv_heads * self.head_dim * 2
+    }
+
+    pub(super) fn qkv_rows(&self) -> usize {
+        (self.heads + 2 * self.kv_heads) * self.head_dim
+    }
+}
+
+/// No dimension of a model is larger; a file that says so lies.
+const MOST: usize = 1 << 24;
+
+fn bad(key: &str, value: impl ToString, problem: &str) -> ConfigError {
+    ConfigError::Value { key: key.to_owned(), value: value.to_string(), problem: problem.to_owned() }
+}
+
+/// Rows of the embedding matrix; the file's own `vocab_size` may be padded or missing.
+fn vocab_size(file: &Gguf) -> Result<usize, GgufError> {
+    Ok(file.require_tensor("token_embd.weight")?.info.dims.get(1).copied().unwrap_or(1))
+}
+
+/// The linear factor; other kinds change attention in ways this loader does not know.
+fn rope_scaling(file: &Gguf, architecture: &str) -> Result<f32, ConfigError> {
+    let key = format!("{architecture}.rope.scaling.type");
+    match file.str(&key)? {
+        None | Some("none") => Ok(1.0),
+        Some("linear") => Ok(file.require_f32(&format!("{architecture}.rope.scaling.factor"))?),
+        Some(other) => Err(bad(&key, other, "only none and linear are supported so far")),
+    }
+}
+
+/// One kind of rotary embedding; layers of a model share one or two.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rope {
+    pub(super) style: RopeStyle,
+    pub(super) inverse_frequencies: Vec<f32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// BUGLOG A01: Llama 3's scaling (factor 8, low 1, high 4, original context 8192), which GGUF
+    /// stores as one factor for each pair, against the formula of the Llama 3.1 release.
+    #[test]
+    fn llama3_factors_give_the_reference_frequencies() {
+        let config = ModelConfig {
+            architecture: "llama".into(),
+            layers: 1,
+            dim: 128,
+            heads: 1,
+            kv_heads: 1,
+            head_dim: 128,
+            feed_forward: 1,
+            vocab_size: 1,
+            context_length: 131_072,
+            eps: 1e-5,
+            rope_base: 500_000.0,
+            rope_dims: 128,
+            rope_scaling: 1.0,
+        };
+        let plain: Vec<f64> = (0..64).map(|i| 500_000f64.powf(-f64::from(2 * i) / 128.0)).collect();
+        let reference: Vec<f64> = plain
+            .iter()
+            .map(|f| {
+                let wavelength = std::f64::consts::TAU / f;
+                if wavelength < 8192.0 / 4.0 {
+                    *f
+                } else if wavelength > 8192.0 {
+                    f / 8.0
+                } else {
+                    let smooth = (8192.0 / wavelength - 1.0) / 3.0;
+                    (1.0 - smooth) * f / 8.0 + smooth * f
+                }
+            })
+            .collect();
+        let factors: Vec<f32> = plain.iter().zip(&reference).map(|(p, r)| (p / r) as f32).collect();
+        let ours = config.inverse_frequencies(500_000.0, 1.0, Some(&factors));
+        for (ours, reference) in ours.iter().zip(&reference) {
+            assert!((f64::from(*ours) / reference - 1.0).abs() < 1e-6);
+        }
+    }
+}

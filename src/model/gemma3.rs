@@ -1,0 +1,119 @@
+//! Gemma 3, text (Gemma Team 2025): local layers with a sliding window between global ones, heads
+//! normalised before the rotation, parts normalised after as well as before, embeddings scaled.
+
+use super::config::{ModelConfig, Rope};
+use super::layers::{Attention, Buffers, Decoder, Embedding, FeedForward, Head, Pass};
+use super::load::{LoadError, Loader};
+use crate::compute::{Activation, Backend, Result, RopeStyle};
+
+pub(super) struct Gemma3<B: Backend> {
+    embedding: Embedding<B>,
+    layers: Vec<(Attention<B>, FeedForward<B>)>,
+    head: Head<B>,
+    ropes: Vec<Rope>,
+    weight_bytes: usize,
+}
+
+/// Into [`Gemma3::ropes`].
+const GLOBAL: usize = 0;
+const LOCAL: usize = 1;
+
+/// Every sixth layer is global, the last of its six.
+const PATTERN: u64 = 6;
+
+struct Sizes {
+    window: usize,
+    pattern: usize,
+    /// Multiplies scores.
+    scale: f32,
+}
+
+impl<B: Backend> Gemma3<B> {
+    pub(super) fn load(loader: &mut Loader<B>, config: &ModelConfig) -> std::result::Result<Self, LoadError> {
+        let file = loader.file();
+        let local_base = file.f32("gemma3.rope.freq_base_swa")?.unwrap_or(10_000.0);
+        let pattern = file.u64("gemma3.attention.sliding_window_pattern")?.unwrap_or(PATTERN).max(1);
+        let sizes = Sizes {
+            window: file.require_u64("gemma3.attention.sliding_window")? as usize,
+            pattern: pattern as usize,
+            // The 27B divides by the width per head, the others by the head's size.
+            scale: match config.layers {
+                62 => 1.0 / ((config.dim / config.heads) as f32).sqrt(),
+                _ => 1.0 / (config.head_dim as f32).sqrt(),
+            },
+        };
+        let rope = |base, linear| Rope {
+            style: RopeStyle::Halves,
+            inverse_frequencies: config.inverse_frequencies(base, linear, None),
+        };
+        let layers = (0..config.layers)
+            .map(|i| Self::layer(loader, config, &sizes, i))
+            .collect::<std::result::Result<_, _>>()?;
+        Ok(Self {
+            // Rounded to bf16 in the reference; the difference is below one part in 256 of a
+            // weight and the golden data are computed in f32.
+            embedding: loader.embedding((config.dim as f32).sqrt())?,
+            layers,
+            weight_bytes: loader.weight_bytes(),
+            head: loader.head(config)?,
+            ropes: vec![rope(config.rope_base, config.rope_scaling), rope(local_base, 1.0)],
+        })
+    }
+
+    fn layer(
+        loader: &mut Loader<B>,
+        config: &ModelConfig,
+        sizes: &Sizes,
+        i: usize,
+    ) -> std::result::Result<(Attention<B>, FeedForward<B>), LoadError> {
+        let global = (i + 1) % sizes.pattern == 0;
+        let (dim, eps) = (config.dim, config.eps);
+        let post_norm = loader.norm(i, "post_attention_norm", dim, eps)?;
+        let attention = Attention {
+            norm: loader.norm(i, "attn_norm", dim, eps)?,
+            qkv: loader.qkv(config, i)?,
+            bias: None,
+            query_norm: Some(loader.norm(i, "attn_q_norm", config.head_dim, eps)?),
+            key_norm: Some(loader.norm(i, "attn_k_norm", config.head_dim, eps)?),
+            output: loader.row_parallel(
+                i,
+                "attn_output",
+                config.heads * config.head_dim,
+                dim,
+                Some(post_norm),
+            )?,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            scale: sizes.scale,
+            window: if global { None } else { Some(sizes.window) },
+            rope: if global { GLOBAL } else { LOCAL },
+        };
+        let norm = loader.norm(i, "ffn_norm", dim, eps)?;
+        let post_norm = loader.norm(i, "post_ffw_norm", dim, eps)?;
+        Ok((attention, loader.feed_forward(config, i, norm, Activation::GeluTanh, Some(post_norm))?))
+    }
+}
+
+impl<B: Backend> Decoder<B> for Gemma3<B> {
+    fn forward(&self, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()> {
+        self.embedding.forward(pass, buffers)?;
+        for (i, (attention, feed_forward)) in self.layers.iter().enumerate() {
+            attention.forward(i, pass, buffers)?;
+            feed_forward.forward(pass, buffers)?;
+        }
+        Ok(())
+    }
+
+    fn head(&self) -> &Head<B> {
+        &self.head
+    }
+
+    fn ropes(&self) -> &[Rope] {
+        &self.ropes
+    }
+
+    fn weight_bytes(&self) -> usize {
+        self.weight_bytes
+    }
+}

@@ -1,0 +1,79 @@
+//! Driving a `Runner` by hand: what the parity tests share.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use glassbox::compute::cpu::{Cpu, Isa};
+use glassbox::model::{self, Batch, LoadOptions, Outputs, Row, Runner};
+use glassbox::protocol::{RequestId, SamplingParams, SeqId, TokenId};
+use glassbox::sample::{SampleRow, Sampled};
+use glassbox::weights::Gguf;
+use std::path::{Path, PathBuf};
+
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+pub fn load(path: &Path, threads: usize, isa: Isa) -> Box<dyn Runner> {
+    let options =
+        LoadOptions { max_model_len: None, block_size: 16, kv_cache_bytes: None, max_batched_tokens: 512 };
+    let file = Gguf::open(path).unwrap();
+    model::load(&file, Cpu::with_isa(Some(threads), isa), &options, &|_, _| ()).unwrap().runner
+}
+
+/// One sequence's place in a hand-made batch.
+pub struct Driven<'a> {
+    pub seq: u64,
+    pub tokens: &'a [TokenId],
+    pub start: usize,
+    pub blocks: Vec<u32>,
+    pub outputs: Outputs,
+}
+
+pub fn batch(rows: &[Driven]) -> Batch {
+    let mut batch = Batch::default();
+    for row in rows {
+        let (tokens, blocks) = (batch.tokens.len(), batch.blocks.len());
+        batch.tokens.extend(row.tokens);
+        batch.blocks.extend(&row.blocks);
+        batch.rows.push(Row {
+            seq: SeqId { request: RequestId(row.seq), choice: 0 },
+            tokens: tokens..batch.tokens.len(),
+            start: row.start,
+            blocks: blocks..batch.blocks.len(),
+            outputs: row.outputs,
+        });
+    }
+    batch
+}
+
+/// Runs a batch; each output's `top` likeliest tokens with their logits.
+pub fn run(runner: &mut dyn Runner, rows: &[Driven], top: usize) -> Vec<Sampled> {
+    let params = SamplingParams { temperature: 0.0, ..Default::default() };
+    let launched = runner.launch(&batch(rows)).unwrap();
+    let row = |seq| SampleRow {
+        seq,
+        params: &params,
+        seed: 0,
+        tokens: &[0],
+        prompt_len: 1,
+        end_tokens: &[],
+        mask: None,
+        draw: true,
+        top,
+        trace: 0,
+    };
+    let rows: Vec<_> = (0..launched.outputs).map(|_| row(SeqId::default())).collect();
+    runner.sample(launched, &rows).unwrap().into_iter().map(|s| s.unwrap()).collect()
+}
+
+/// Whole rows of logits, by token id.
+pub fn logits(sampled: &[Sampled], vocab: usize) -> Vec<Vec<f32>> {
+    sampled
+        .iter()
+        .map(|s| {
+            assert_eq!(s.top.len(), vocab);
+            let mut row = vec![0.0; vocab];
+            s.top.iter().for_each(|t| row[t.id as usize] = t.logit);
+            row
+        })
+        .collect()
+}
