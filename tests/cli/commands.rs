@@ -1,0 +1,258 @@
+//! Everything that needs no model, or only looks at one.
+
+use super::{Home, TINY};
+use std::process::Stdio;
+
+#[test]
+fn wrong_usage_is_2_and_names_the_flag() {
+    let home = Home::new();
+    for (arguments, wanted) in [
+        (
+            &["run", "hi", "--temp", "-1"][..],
+            "'--temp <T>': temperature must be a number from 0 to 100, not -1",
+        ),
+        (&["run", "hi", "--top-p", "2"], "'--top-p <P>': top_p must be a number from 0 to 1, not 2"),
+        (&["run", "hi", "--top-p", "0"], "top_p must be above 0"),
+        (&["run", "hi", "--seed", "-3"], "seed must be a whole number"),
+        (&["run", "hi", "--device", "cuda"], "no CUDA backend yet"),
+        (&["run", "hi", "--choices", "0"], "--choices"),
+        (&["run", "hi", "--logprobs", "3"], "--logprobs needs --json"),
+        (&["run", "hi", "--steps"], "--steps needs --output-format ndjson"),
+        (&["run", "hi", "--nonsense"], "--nonsense"),
+        (&["run"], "there is no prompt"),
+        (&["models"], "Usage"),
+        (&["inspect", "logits", "x"], "--ids"),
+    ] {
+        let said = home.run(arguments).refused(2);
+        assert!(said.contains(wanted), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn the_screen_without_a_terminal_is_an_error_and_no_prompt_loop() {
+    let said = Home::new().run(&[]).refused(2);
+    assert!(said.contains("the screen needs a terminal") && said.contains("glassbox run"), "{said}");
+}
+
+#[test]
+fn help_and_version_are_answers() {
+    let home = Home::new();
+    assert!(home.run(&["--help"]).good().contains("Exit status"));
+    assert!(home.run(&["run", "--help"]).good().contains("stdin"));
+    assert_eq!(home.run(&["--version"]).good(), concat!("glassbox ", env!("CARGO_PKG_VERSION"), "\n"));
+}
+
+#[test]
+fn an_unknown_model_is_77_with_its_neighbour() {
+    let home = Home::new();
+    let said = home.run(&["run", "smolm2-135m", "hi"]).refused(77);
+    assert!(said.contains("smolm2-135m") && said.contains("did you mean smollm2-135m?"), "{said}");
+    for path in ["./none.gguf", "/nonexistent/x.gguf"] {
+        assert!(home.run(&["run", path, "hi"]).refused(77).contains(path));
+    }
+}
+
+#[test]
+fn a_model_that_is_not_here_is_77_with_what_to_do() {
+    let home = Home::new();
+    for arguments in [
+        &["run", "smollm2-135m", "hi"][..],
+        &["run", "hi"],
+        &["inspect", "tokenize", "smollm2-135m", "x"],
+        &["bench", "speed"],
+    ] {
+        let said = home.run(arguments).refused(77);
+        assert!(said.contains("glassbox models pull smollm2-135m"), "{said}");
+    }
+}
+
+#[test]
+fn offline_needs_no_network_to_say_so() {
+    let home = Home::new();
+    for arguments in [
+        &["models", "pull", "smollm2-135m", "--offline"][..],
+        &["run", "smollm2-135m", "hi", "--yes", "--offline"],
+    ] {
+        let said = home.run(arguments).refused(77);
+        assert!(said.contains("offline"), "{said}");
+    }
+}
+
+#[test]
+fn input_that_is_missing_is_66_and_that_is_not_text_is_65() {
+    let home = Home::new();
+    assert!(
+        home.run(&["run", "-f", "/nonexistent/notes.txt"]).refused(66).contains("/nonexistent/notes.txt")
+    );
+    assert!(
+        home.run(&["run", "hi", "--chat-template", "/nonexistent/t"]).refused(66).contains("/nonexistent/t")
+    );
+    let said = home.run_with_stdin(&["run", "hi"], b"ab\xff").refused(65);
+    assert!(said.contains("byte 0xff at offset 2"), "{said}");
+    let bad = home.write("bad.txt", b"\xc3(");
+    assert!(home.run(&["run", "-f", &bad]).refused(65).contains("byte 0xc3 at offset 0"));
+}
+
+#[test]
+fn settings_are_laid_over_one_another_and_say_where_they_are_from() {
+    let home = Home::new();
+    let config = "[sampling]\ntemperature = 0.3\ntop_k = 11\nmin_p = 0.2\n[engine]\nmodels = \"${HOME}/m\"\n";
+    home.write(".config/glassbox/config.toml", config);
+    let mut command = home.command(&["run", "hi", "--dry-run", "--json", "--temp", "0.1"]);
+    let output = command.env("GLASSBOX_TOP_K", "22").env("HOME", home.dir.path()).output().unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let row = |name: &str| {
+        let rows = shown["settings"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        (row["value"].as_str().unwrap().to_owned(), row["origin"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(row("temperature"), ("0.1".into(), "flag".into()));
+    assert_eq!(row("top_k"), ("22".into(), "GLASSBOX_TOP_K".into()));
+    assert_eq!(row("top_p"), ("0.95".into(), "built-in".into()));
+    assert_eq!(row("models").0, home.path("m").to_str().unwrap());
+    assert!(row("min_p").1.ends_with("config.toml:4"), "{:?}", row("min_p"));
+}
+
+#[test]
+fn a_mistake_in_the_configuration_names_its_place() {
+    let home = Home::new();
+    home.write(".config/glassbox/config.toml", "[sampling]\ntemprature = 1\n");
+    let said = home.run(&["run", "hi"]).refused(2);
+    assert!(
+        said.contains("config.toml:2: unknown key \"temprature\"; did you mean \"temperature\"?"),
+        "{said}"
+    );
+
+    let output = Home::new().command(&["models", "ls"]).env("GLASSBOX_MIN_P", "7").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("GLASSBOX_MIN_P: min_p must be"));
+}
+
+#[test]
+fn the_prompt_is_stdin_then_files_then_words() {
+    let home = Home::new();
+    let file = home.write("a.txt", "from a file\n");
+    let ran =
+        home.run_with_stdin(&["run", "a question", "-f", &file, "--dry-run", "--json"], b"from a pipe\n");
+    assert_eq!(ran.json()["prompt"], "from a pipe\n\nfrom a file\n\na question");
+}
+
+#[test]
+fn the_catalogue_is_listed_and_shown() {
+    let home = Home::new();
+    let rows = home.run(&["models", "ls", "--json"]).json();
+    let first = &rows[0];
+    assert_eq!((&first["name"], &first["present"]), (&"smollm2-135m".into(), &false.into()));
+    assert_eq!((&first["bytes"], &first["default"]), (&98_362_432.into(), &true.into()));
+    assert!(home.run(&["models", "ls"]).good().contains("glassbox models pull smollm2-135m"));
+
+    let card = home.run(&["models", "show", "gemma-3-270m", "--json"]).json();
+    assert_eq!((&card["context"], &card["file"]), (&32768.into(), &serde_json::Value::Null));
+    assert!(!card["sources"].as_array().unwrap().is_empty());
+    assert!(home.run(&["models", "show", "nosuch"]).refused(77).contains("nosuch"));
+}
+
+#[test]
+fn a_file_is_shown_with_what_it_is_made_of() {
+    let home = Home::new();
+    let card = home.run(&["models", "show", TINY, "--json"]).json();
+    assert_eq!((&card["architecture"], &card["file"]["vocabulary"]), (&"llama".into(), &384.into()));
+    assert_eq!((&card["context"], &card["file"]["chat_template"]), (&256.into(), &true.into()));
+    let tensors = home.run(&["inspect", "tensors", TINY, "--json"]).json();
+    let bytes: u64 = tensors.as_array().unwrap().iter().map(|t| t["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(card["file"]["formats"][0]["bytes"], bytes);
+}
+
+/// BUGLOG D05, D06: no name leaves the model folder.
+#[test]
+fn names_that_leave_the_model_folder_are_refused() {
+    let home = Home::new();
+    let outside = home.write("precious/file", "x");
+    for name in ["../precious", "../../etc", "/", ".", "smollm2-135m/../../precious", ""] {
+        let ran = home.run(&["models", "rm", name]);
+        assert_eq!((ran.status, ran.out.as_str()), (77, ""), "{name:?}: {}", ran.err);
+        let ran = home.run(&["models", "pull", "--offline", name]);
+        assert_ne!(ran.status, 0, "{name:?}");
+    }
+    assert!(std::path::Path::new(&outside).exists());
+}
+
+#[test]
+fn only_what_was_fetched_is_deleted() {
+    let home = Home::new();
+    home.run(&["models", "rm", "smollm2-135m"]).refused(77);
+    let models = home.path(".local/share/glassbox/models/smollm2-135m");
+    std::fs::create_dir_all(&models).unwrap();
+    std::fs::write(models.join("begun.gguf.part"), "half").unwrap();
+    let said = home.run(&["models", "rm", "smollm2-135m", "--json"]).json();
+    assert_eq!((&said["model"], &said["status"]), (&"smollm2-135m".into(), &"deleted".into()));
+    assert!(!models.exists());
+}
+
+#[test]
+fn doctor_and_paths_report_as_text_and_as_json() {
+    let home = Home::new();
+    let report = home.run(&["doctor", "--json"]).json();
+    assert_eq!(
+        (&report["devices"][0]["name"], &report["devices"][0]["usable"]),
+        (&"cpu".into(), &true.into())
+    );
+    assert_eq!(report["devices"][1]["name"], "cuda");
+    assert!(report["threads"].as_u64().unwrap() >= 1);
+    assert!(home.run(&["doctor"]).good().contains("no CUDA backend"));
+
+    let paths = home.run(&["paths", "--json"]).json();
+    assert_eq!(paths["config"], home.path(".config/glassbox/config.toml").to_str().unwrap());
+    assert_eq!(paths["models"], home.path(".local/share/glassbox/models").to_str().unwrap());
+    let output = home.command(&["paths", "--json"]).env("XDG_CONFIG_HOME", "/else").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("/else/glassbox/config.toml"));
+}
+
+#[test]
+fn every_shell_gets_its_completions() {
+    let home = Home::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = home.run(&["completions", shell]).good();
+        assert!(script.contains("glassbox") && script.contains("tokenize"), "{shell}");
+    }
+}
+
+/// BUGLOG X23.
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let home = Home::new();
+    for arguments in [&["--help"][..], &["completions", "bash"], &["models", "ls", "--json"], &["doctor"]] {
+        let mut child = home.command(arguments).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+/// BUGLOG X24: nothing here is a terminal, so nothing may have an escape, wanted colours or not.
+#[test]
+fn no_escape_byte_reaches_a_pipe() {
+    let home = Home::new();
+    for arguments in [
+        &["--help"][..],
+        &["run", "hi", "--temp", "-1"],
+        &["run", "nosuch", "hi"],
+        &["models", "ls"],
+        &["models", "pull", "smollm2-135m", "--offline"],
+        &["doctor"],
+        &["run", TINY, "hi", "--raw", "--temp", "0", "-n", "4", "--stats"],
+        &["bench", "speed", "-m", TINY, "-p", "8", "-n", "2", "-r", "1", "-t", "1"],
+    ] {
+        for no_color in [None, Some("1")] {
+            let mut command = home.command(arguments);
+            command.env("CLICOLOR", "1").env("TERM", "xterm-256color");
+            if let Some(value) = no_color {
+                command.env("NO_COLOR", value);
+            }
+            let output = command.stdout(Stdio::piped()).output().unwrap();
+            let escapes = |bytes: &[u8]| bytes.contains(&0x1b);
+            assert!(!escapes(&output.stdout) && !escapes(&output.stderr), "{arguments:?}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Answers, from a random model small enough to be here.
+
+use super::{Home, Ran, TINY};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// One thread: the machine that runs tests has other things to do.
+fn run(home: &Home, arguments: &[&str]) -> Ran {
+    home.run(&[&["run", TINY, "-t", "1"], arguments].concat())
+}
+
+#[test]
+fn greedy_answers_are_the_same_each_time_and_in_each_form() {
+    let home = Home::new();
+    let greedy = ["the rain", "--temp", "0", "-n", "24"];
+    let text = run(&home, &greedy).good();
+    assert_eq!(run(&home, &greedy).good(), text);
+    assert_eq!(run(&home, &[&greedy[..], &["--no-stream"]].concat()).good(), text);
+
+    let object = run(&home, &[&greedy[..], &["--json"]].concat()).json();
+    assert_eq!(format!("{}\n", object["text"].as_str().unwrap()), text);
+
+    let lines = run(&home, &[&greedy[..], &["--output-format", "ndjson"]].concat()).good();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let deltas: String = lines.iter().filter_map(|line| line["text"].as_str()).collect();
+    assert_eq!(format!("{deltas}\n"), text);
+    assert_eq!((&lines[0]["event"], &lines.last().unwrap()["event"]), (&"start".into(), &"finish".into()));
+}
+
+#[test]
+fn a_seed_that_was_drawn_is_reported_and_gives_the_same_answer() {
+    let home = Home::new();
+    let free = ["the rain", "--temp", "1", "-n", "24", "--json"];
+    let first = run(&home, &free).json();
+    let seed = first["seed"].as_u64().unwrap().to_string();
+    let again = run(&home, &[&free[..], &["--seed", &seed]].concat()).json();
+    assert_eq!((&again["text"], &again["seed"]), (&first["text"], &first["seed"]));
+}
+
+#[test]
+fn a_choice_is_the_answer_to_its_own_seed() {
+    let home = Home::new();
+    let with = |more: &[&str]| {
+        run(&home, &[&["the rain", "--temp", "1", "-n", "16", "--json"], more].concat()).json()
+    };
+    let three = with(&["--choices", "3", "--seed", "5"]);
+    let choices = three["choices"].as_array().unwrap();
+    let texts: BTreeSet<&str> = choices.iter().map(|choice| choice["text"].as_str().unwrap()).collect();
+    assert_eq!((choices.len(), texts.len()), (3, 3));
+    for (i, choice) in choices.iter().enumerate() {
+        let seed = (5 + i).to_string();
+        assert_eq!(with(&["--seed", &seed])["text"], choice["text"], "choice {i}");
+    }
+    assert_eq!((&three["usage"]["completion_tokens"], &three["text"]), (&48.into(), &choices[0]["text"]));
+}
+
+#[test]
+fn the_json_object_has_every_promised_field_and_true_numbers() {
+    let home = Home::new();
+    let object = run(&home, &["the rain", "--temp", "0", "-n", "5", "--json", "--logprobs", "3"]).json();
+    let keys: Vec<&str> = object.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(
+        keys,
+        [
+            "model",
+            "device",
+            "seed",
+            "text",
+            "reasoning",
+            "tool_calls",
+            "finish_reason",
+            "usage",
+            "timings",
+            "params",
+            "tokens"
+        ]
+    );
+    assert_eq!((&object["model"], &object["finish_reason"]), (&"llama".into(), &"length".into()));
+    assert_eq!(
+        (&object["usage"]["completion_tokens"], &object["params"]["max_tokens"]),
+        (&5.into(), &5.into())
+    );
+    let timings = &object["timings"];
+    for name in ["load_ms", "ttft_ms", "itl_ms_mean", "tpot_ms", "e2el_ms", "tokens_per_second"] {
+        assert!(timings[name].as_f64().unwrap() > 0.0, "{name}");
+    }
+    assert!(timings["ttft_ms"].as_f64().unwrap() < timings["e2el_ms"].as_f64().unwrap());
+
+    let tokens = object["tokens"].as_array().unwrap();
+    assert_eq!(tokens.len(), 5);
+    for token in tokens {
+        let top = token["top"].as_array().unwrap();
+        assert_eq!((top.len(), &token["rank"]), (3, &1.into()), "greedy takes the likeliest");
+        assert_eq!((&top[0]["id"], &top[0]["logprob"]), (&token["id"], &token["logprob"]));
+        assert!(token["logprob"].as_f64().unwrap() < 0.0);
+        assert!(top[0]["logprob"].as_f64() >= top[1]["logprob"].as_f64());
+    }
+    let bytes: Vec<u8> = tokens.iter().flat_map(|t| t["bytes"].as_array().unwrap()).map(byte).collect();
+    assert_eq!(String::from_utf8_lossy(&bytes), object["text"].as_str().unwrap());
+}
+
+fn byte(value: &Value) -> u8 {
+    value.as_u64().unwrap().try_into().unwrap()
+}
+
+/// BUGLOG S01, S02: nothing of a stop string is ever shown, wherever tokens end.
+#[test]
+fn an_answer_ends_before_its_stop_string() {
+    let home = Home::new();
+    let greedy = |more: &[&str]| {
+        run(&home, &[&["the rain", "--temp", "0", "-n", "60", "--json"], more].concat()).json()
+    };
+    let whole = greedy(&[])["text"].as_str().unwrap().to_owned();
+    let characters: Vec<char> = whole.chars().collect();
+    let stop: String = characters[20..23].iter().collect();
+    let before = &whole[..whole.find(&stop).unwrap()];
+    let cut = greedy(&["--stop", &stop]);
+    assert_eq!((cut["text"].as_str().unwrap(), &cut["finish_reason"]), (before, &"stop".into()));
+    let streamed = run(&home, &["the rain", "--temp", "0", "-n", "60", "--stop", &stop]).good();
+    assert_eq!(streamed.strip_suffix('\n').unwrap_or(&streamed), before.strip_suffix('\n').unwrap_or(before));
+}
+
+/// BUGLOG K10.
+#[test]
+fn a_prompt_that_can_never_fit_is_65_with_both_numbers() {
+    let home = Home::new();
+    let long = "word ".repeat(400);
+    let said = home.run_with_stdin(&["run", TINY, "-t", "1"], long.as_bytes()).refused(65);
+    assert!(said.contains("256") && said.contains("tokens"), "{said}");
+    let lines = home.run_with_stdin(&["run", TINY, "--output-format", "ndjson"], long.as_bytes());
+    let error: Value = serde_json::from_str(lines.out.lines().last().unwrap()).unwrap();
+    assert_eq!((lines.status, &error["event"], &error["kind"]), (65, &"error".into(), &"too_long".into()));
+}
+
+#[test]
+fn an_answer_may_fill_the_context_and_ends_there() {
+    let object = run(&Home::new(), &["the rain", "--raw", "--json", "--temp", "0"]).json();
+    let usage = &object["usage"];
+    let total = usage["prompt_tokens"].as_u64().unwrap() + usage["completion_tokens"].as_u64().unwrap();
+    assert!(object["finish_reason"] == "stop" || total == 256, "{usage}");
+}
+
+/// BUGLOG C09, C13.
+#[test]
+fn a_template_that_fails_is_65_in_its_own_words() {
+    let home = Home::new();
+    let with = |template: &str| {
+        let file = home.write("template.jinja", template);
+        run(&home, &["hi", "-n", "2", "--chat-template", &file])
+    };
+    assert!(with("{{ raise_exception('no poems here') }}").refused(65).contains("no poems here"));
+    assert!(with("{% for %}").refused(65).contains("template"));
+    assert_eq!(with("{{ messages[0].content }}").status, 0);
+}
+
+#[test]
+fn a_file_that_is_no_model_is_77_and_says_why() {
+    let home = Home::new();
+    let bytes = std::fs::read(TINY).unwrap();
+    let name = b"general.architecture";
+    let at = bytes.windows(name.len()).position(|w| w == name).unwrap();
+    let value = at + bytes[at..].windows(5).position(|w| w == b"llama").unwrap();
+    let mut other = bytes.clone();
+    other[value..value + 5].copy_from_slice(b"yeti9");
+
+    for (file, content, wanted) in [
+        ("text.gguf", &b"This is no model."[..], "text.gguf"),
+        ("empty.gguf", b"", "empty.gguf"),
+        ("cut.gguf", &bytes[..bytes.len() / 2], "cut.gguf"),
+        ("yeti.gguf", &other, "\"yeti9\" is not supported; llama, qwen2, gemma3"),
+    ] {
+        let path = home.write(file, content);
+        let said = home.run(&["run", &path, "hi"]).refused(77);
+        assert!(said.contains(wanted), "{file}: {said}");
+    }
+}
+
+/// BUGLOG X23: the request ends with its reader.
+#[test]
+fn an_answer_without_a_reader_ends_quietly() {
+    let home = Home::new();
+    for form in ["text", "json", "ndjson"] {
+        let arguments = ["run", TINY, "-t", "1", "hi", "--raw", "--output-format", form];
+        let mut child = home.command(&arguments).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{form}");
+    }
+}
+
+#[test]
+fn statistics_are_on_stderr_and_quiet_is_quiet() {
+    let home = Home::new();
+    let loud = run(&home, &["hi", "--raw", "-n", "3", "--temp", "0", "--stats"]);
+    assert!(loud.err.contains("3 tokens at") && loud.err.contains("tok/s"), "{}", loud.err);
+    let quiet = run(&home, &["hi", "--raw", "-n", "3", "--temp", "0", "-q"]);
+    assert_eq!((quiet.err.as_str(), quiet.out), ("", loud.out));
+}
+
+#[test]
+fn a_word_that_is_no_model_is_the_prompt_for_the_default() {
+    let home = Home::new();
+    let output = home
+        .command(&["run", "Hello", "--raw", "-n", "2", "--json", "-t", "1"])
+        .env("GLASSBOX_MODEL", TINY)
+        .output()
+        .unwrap();
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(object["model"], "llama");
+}
+
+#[test]
+fn tokens_are_shown_with_their_pieces() {
+    let home = Home::new();
+    let tokenize = |more: &[&str]| home.run(&[&["inspect", "tokenize", TINY], more].concat());
+    let both = tokenize(&["the rain", "--json"]).json();
+    let pieces: String = both["pieces"].as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
+    assert_eq!(pieces, "the rain");
+    assert_eq!(both["ids"].as_array().unwrap().len(), both["pieces"].as_array().unwrap().len());
+    let stdin = home.run_with_stdin(&["inspect", "tokenize", TINY, "--json"], b"the rain").json();
+    assert_eq!(stdin, both);
+
+    // BUGLOG Z01: the name of a special token is one, unless it is said to be plain text.
+    let special = tokenize(&["<|im_end|>"]).good();
+    assert!(special.contains("\"<|im_end|>\"  special") && special.ends_with("1 tokens\n"), "{special}");
+    assert!(!tokenize(&["<|im_end|>", "--plain"]).good().contains("special"));
+}
+
+#[test]
+fn a_template_is_rendered_exactly() {
+    let home = Home::new();
+    let input = home.write(
+        "in.json",
+        r#"{"messages": [{"role": "user", "content": "Hi <b>"}], "add_generation_prompt": true}"#,
+    );
+    let rendered = home.run(&["inspect", "template", TINY, "--input", &input]).good();
+    assert_eq!(rendered, "<|bos|><|im_start|>user\nHi <b><|im_end|>\n<|im_start|>assistant\n");
+
+    let file = home.write("t.jinja", "{% for m in messages %}[{{ m.role }}: {{ m.content }}]{% endfor %}");
+    assert_eq!(home.run(&["inspect", "template", &file, "--input", &input]).good(), "[user: Hi <b>]");
+
+    let raising = home.write("r.jinja", "{{ raise_exception('not so') }}");
+    assert!(home.run(&["inspect", "template", &raising, "--input", &input]).refused(65).contains("not so"));
+    let broken = home.write("broken.json", "{");
+    assert!(
+        home.run(&["inspect", "template", &file, "--input", &broken]).refused(65).contains("broken.json")
+    );
+    home.run(&["inspect", "template", &file, "--input", "/nonexistent.json"]).refused(66);
+}
+
+#[test]
+fn logits_are_those_that_a_greedy_run_follows() {
+    let home = Home::new();
+    let ids = home.run(&["inspect", "tokenize", TINY, "the rain in", "--json"]).json()["ids"].clone();
+    let ids: Vec<String> = ids.as_array().unwrap().iter().map(Value::to_string).collect();
+    let ask = |ids: &[String], top: &str| {
+        home.run(&["inspect", "logits", TINY, "--ids", &ids.join(","), "--top", top, "--json", "-t", "1"])
+            .json()
+    };
+    let all = ask(&ids, "4");
+    let positions = all["positions"].as_array().unwrap();
+    assert_eq!(positions.len(), ids.len());
+    for (position, id) in positions.iter().zip(&ids) {
+        assert_eq!(&position["id"].to_string(), id);
+        let top = position["top"].as_array().unwrap();
+        assert_eq!(top.len(), 4);
+        let keys: Vec<&String> = top[0].as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["id", "logit", "logprob"]);
+        assert!(top.windows(2).all(|w| w[0]["logit"].as_f64() >= w[1]["logit"].as_f64()));
+    }
+    // A prefix of the ids sees the same distributions.
+    let fewer = ask(&ids[..2], "4");
+    for (a, b) in fewer["positions"].as_array().unwrap().iter().zip(positions) {
+        let difference = a["top"][0]["logit"].as_f64().unwrap() - b["top"][0]["logit"].as_f64().unwrap();
+        assert!(difference.abs() < 1e-3 && a["top"][0]["id"] == b["top"][0]["id"], "{a} {b}");
+    }
+    let said = home.run(&["inspect", "logits", TINY, "--ids", "1,999999"]).refused(2);
+    assert!(said.contains("999999"), "{said}");
+}
+
+#[test]
+fn the_benchmark_measures_what_it_was_asked_for() {
+    let home = Home::new();
+    let arguments = [
+        "bench", "speed", "-m", TINY, "-p", "32", "-n", "4", "-d", "0,32", "-b", "1,2", "-r", "2", "-t", "1",
+    ];
+    let rows = home.run(&[&arguments[..], &["--json"]].concat()).json();
+    let names: Vec<&str> = rows.as_array().unwrap().iter().map(|row| row["test"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["pp32", "tg4", "pp32 x2", "tg4 x2", "pp32 @ d32", "tg4 @ d32", "pp32 @ d32 x2", "tg4 @ d32 x2"]
+    );
+    for row in rows.as_array().unwrap() {
+        let samples = row["samples_ts"].as_array().unwrap();
+        assert!(samples.len() == 2 && samples.iter().all(|s| s.as_f64().unwrap() > 0.0), "{row}");
+        assert_eq!((&row["n_threads"], &row["model"]), (&1.into(), &"llama".into()));
+    }
+    let said = home.run(&["bench", "speed", "-m", TINY, "-p", "4000", "-n", "0", "-r", "1"]);
+    assert_eq!(said.status, 65, "{}", said.err);
+}
