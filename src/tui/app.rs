@@ -135,8 +135,7 @@ pub enum Panel {
 }
 
 impl Panel {
-    pub const ALL: [Panel; 5] =
-        [Panel::Sampling, Panel::Kv, Panel::Batch, Panel::Reasoning, Panel::Metrics];
+    pub const ALL: [Panel; 5] = [Panel::Sampling, Panel::Kv, Panel::Batch, Panel::Reasoning, Panel::Metrics];
 
     pub fn title(self) -> &'static str {
         match self {

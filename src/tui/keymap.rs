@@ -98,7 +98,12 @@ pub const BINDINGS: &[Binding] = &[
     bind!(Panels, [key!('1')], Action::TogglePanel(Panel::Sampling), "sampling: why this token?"),
     bind!(Panels, [key!('2')], Action::TogglePanel(Panel::Kv), "KV blocks: where is the memory?"),
     bind!(Panels, [key!('3')], Action::TogglePanel(Panel::Batch), "batch: what did this step do?"),
-    bind!(Panels, [key!('5')], Action::TogglePanel(Panel::Reasoning), "reasoning: what did the parser decide?"),
+    bind!(
+        Panels,
+        [key!('5')],
+        Action::TogglePanel(Panel::Reasoning),
+        "reasoning: what did the parser decide?"
+    ),
     bind!(Panels, [key!('6')], Action::TogglePanel(Panel::Metrics), "metrics: is it fast?"),
     bind!(Panels, [key!(z)], Action::Zoom, "zoom the panel"),
     bind!(Panels, [key!(j), key!(down)], Action::Down, "down, next value, older step"),

@@ -65,7 +65,10 @@ pub enum Line<'a> {
     Message(&'a str),
     Command(Slash, &'a str),
     /// Not a command, and the nearest one.
-    Unknown { name: &'a str, nearest: Option<&'static str> },
+    Unknown {
+        name: &'a str,
+        nearest: Option<&'static str>,
+    },
 }
 
 pub fn read(line: &str) -> Line<'_> {

@@ -265,7 +265,8 @@ impl Document {
     fn open_code<'a>(&self, fence: &'a Fence, width: u16, theme: &Theme) -> Ref<'a, [Line<'static>]> {
         let mut shown = fence.shown.borrow_mut();
         if shown.width != width {
-            *shown = ShownCode { width, wrapped: 0, stable: 1, lines: vec![code_head(&fence.language, theme)] };
+            *shown =
+                ShownCode { width, wrapped: 0, stable: 1, lines: vec![code_head(&fence.language, theme)] };
         }
         let (stable, wrapped) = (shown.stable, shown.wrapped);
         shown.lines.truncate(stable);
@@ -394,8 +395,22 @@ mod tests {
         assert_eq!(
             shown(&whole, 40),
             [
-                "Title", "", "Some text with code.", "", "• one", "• two", "", "╭ rust", "│ fn main() {}", "",
-                "After.", "", "▎ quoted", "", "1. first", "2. second"
+                "Title",
+                "",
+                "Some text with code.",
+                "",
+                "• one",
+                "• two",
+                "",
+                "╭ rust",
+                "│ fn main() {}",
+                "",
+                "After.",
+                "",
+                "▎ quoted",
+                "",
+                "1. first",
+                "2. second"
             ]
         );
     }
@@ -417,10 +432,7 @@ mod tests {
         document.push("two\n\n```\na");
         document.mark("top_k 40→1".into());
         document.push("b\n```\n");
-        assert_eq!(
-            shown(&document, 60),
-            ["one ‹temperature 0.8→0.2›two", "", "╭ code", "│ a‹top_k 40→1›b"]
-        );
+        assert_eq!(shown(&document, 60), ["one ‹temperature 0.8→0.2›two", "", "╭ code", "│ a‹top_k 40→1›b"]);
     }
 
     #[test]
@@ -441,7 +453,17 @@ mod tests {
     fn the_cost_of_a_piece_is_flat() {
         let theme = theme();
         let mut document = Document::default();
-        let words = ["stream ", "of ", "words 🦙 ", "and\n", "more,\n\n", "```rust\n", "let x = 1;\n", "```\n", "- item\n"];
+        let words = [
+            "stream ",
+            "of ",
+            "words 🦙 ",
+            "and\n",
+            "more,\n\n",
+            "```rust\n",
+            "let x = 1;\n",
+            "```\n",
+            "- item\n",
+        ];
         let halves: Vec<Duration> = (0..2)
             .map(|_| {
                 let start = Instant::now();

@@ -143,7 +143,9 @@ fn parallel(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
     let each = if prompts.len() > 1 { 1 } else { n };
     match (prompts.len(), each) {
         (0, _) => app.chat.note(Level::Bad, "/parallel 4 PROMPT, or /parallel A | B for several prompts"),
-        (1, 0 | 1) => app.chat.note(Level::Bad, "/parallel needs a number from 2, or several prompts: /parallel A | B"),
+        (1, 0 | 1) => {
+            app.chat.note(Level::Bad, "/parallel needs a number from 2, or several prompts: /parallel A | B")
+        }
         (m, k) if m as u32 > MAX_PARALLEL || k > MAX_PARALLEL => {
             app.chat.note(Level::Bad, format!("at most {MAX_PARALLEL} answers side by side"));
         }
@@ -244,7 +246,9 @@ fn copy(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
             Some(code) => effects.push(Effect::Copy(code)),
             None => app.say("no code block in the last answer"),
         },
-        other => app.chat.note(Level::Bad, format!("/copy copies the answer, /copy code its code, not {other:?}")),
+        other => {
+            app.chat.note(Level::Bad, format!("/copy copies the answer, /copy code its code, not {other:?}"))
+        }
     }
 }
 

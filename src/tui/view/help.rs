@@ -8,8 +8,8 @@ use crate::tui::slash::COMMANDS;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::text::{Line, Span};
 use ratatui::symbols::border;
+use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Widget};
 
 pub fn draw(app: &App, screen: Rect, buf: &mut Buffer) {

@@ -28,7 +28,14 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
     lines
 }
 
-fn map(app: &App, kv: &KvView, width: usize, rows: usize, per_cell: usize, focused: bool) -> Vec<Line<'static>> {
+fn map(
+    app: &App,
+    kv: &KvView,
+    width: usize,
+    rows: usize,
+    per_cell: usize,
+    focused: bool,
+) -> Vec<Line<'static>> {
     let selected = focused.then(|| app.panels.block / per_cell);
     let cells: Vec<Span> = kv
         .blocks
