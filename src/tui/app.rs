@@ -307,6 +307,11 @@ impl App {
         self.snapshot.sequences.iter().position(|s| s.seq == seq).unwrap_or(seq.choice as usize)
     }
 
+    /// What is written in the input, as it is seen there.
+    pub fn composer_text(&self) -> String {
+        self.composer.text()
+    }
+
     pub fn say(&mut self, text: impl Into<String>) {
         self.flash = Some((text.into(), self.now + Duration::from_secs(4)));
     }

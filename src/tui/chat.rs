@@ -65,7 +65,7 @@ pub struct Answer {
 
 impl Chat {
     pub fn note(&mut self, level: Level, text: impl AsRef<str>) {
-        self.entries.push(Entry::Note(Note { level, shown: Document::plain(text.as_ref()) }));
+        self.entries.push(Entry::Note(Note { level, shown: Document::note(text.as_ref()) }));
     }
 
     pub fn turns(&self) -> impl DoubleEndedIterator<Item = &Turn> {

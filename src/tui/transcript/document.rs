@@ -7,6 +7,7 @@
 
 use super::code::{CodeState, Piece};
 use super::{markdown, wrap};
+use crate::tui::format;
 use crate::tui::sanitize::{self, MARK};
 use crate::tui::theme::{Role, Theme};
 use ratatui::text::{Line, Span};
@@ -21,6 +22,8 @@ const MARK_BASE: u32 = 0xE100;
 #[derive(Default)]
 pub struct Document {
     plain: bool,
+    /// Plain lines go on under their last column: tables in notes.
+    hanging: bool,
     blocks: Vec<Block>,
     open: Open,
     /// The open block's text. Of open code: the line that is not complete yet.
@@ -81,6 +84,11 @@ impl Document {
         let mut document = Self { plain: true, ..Self::default() };
         document.push(text);
         document
+    }
+
+    /// Plain text in columns two spaces apart.
+    pub fn note(text: &str) -> Self {
+        Self { hanging: true, ..Self::plain(text) }
     }
 
     /// Adds foreign text; what a terminal might obey becomes visible.
@@ -251,7 +259,7 @@ impl Document {
     fn text_lines(&self, text: &str, width: u16, theme: &Theme) -> Vec<Line<'static>> {
         let lines = if self.plain {
             let text = text.trim_end_matches('\n');
-            text.split('\n').map(|line| (Line::from(line.to_owned()), 0)).collect()
+            text.split('\n').map(|line| (Line::from(line.to_owned()), self.hang(line))).collect()
         } else {
             markdown::render(text, width, theme)
         };
@@ -259,6 +267,11 @@ impl Document {
             .into_iter()
             .flat_map(|(line, hang)| wrap::wrap(&self.with_marks(line, theme), width.into(), hang))
             .collect()
+    }
+
+    fn hang(&self, line: &str) -> usize {
+        let columns = line.rfind("  ").filter(|_| self.hanging);
+        columns.map_or(0, |at| format::width(&line[..at]) + 2)
     }
 
     /// Wraps only the lines that came since, and the one still growing.

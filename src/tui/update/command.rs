@@ -115,10 +115,11 @@ fn params_table(app: &App) -> String {
         let (now, default) = ((spec.get)(&app.params), (spec.get)(&built_in));
         let origin = match () {
             () if app.set_here.contains(&spec.name) => "session",
-            () if (spec.get)(&app.options.params) != default => "flag or config",
+            () if (spec.get)(&app.options.params) != default => "flag",
             () => "built-in",
         };
-        format!("{:<19} {:<10} {origin:<14} default {default}; {}", spec.name, now.to_string(), spec.help)
+        let default = if now == default { String::new() } else { format!(" (built-in {default})") };
+        format!("{:<18}  {:<6}  {origin:<8}  {}{default}", spec.name, now.to_string(), spec.help)
     };
     PARAMS.iter().map(row).collect::<Vec<_>>().join("\n")
 }

@@ -18,7 +18,6 @@ pub fn events(app: &mut App, events: Vec<Event>, effects: &mut Vec<Effect>) {
 
 pub fn snapshot(app: &mut App, snapshot: Arc<Snapshot>) {
     app.meter.observe(&snapshot);
-    app.paused = snapshot.paused;
     app.snapshot = snapshot;
 }
 

@@ -48,7 +48,7 @@ fn segments(app: &App, width: u16) -> Vec<Segment> {
         let device = sanitize::one_line(&info.device);
         let short = device.split(" (").next().unwrap_or(&device).to_owned();
         let shown = if width < 110 { short } else { device };
-        all.push(Segment { rank: 3, line: vec![Span::styled(shown, muted)] });
+        all.push(Segment { rank: 6, line: vec![Span::styled(shown, muted)] });
         all.push(Segment { rank: 8, line: context(app, info.context_length, width) });
     }
     if let Some(rate) = speed(app) {
@@ -103,8 +103,8 @@ fn context(app: &App, limit: usize, width: u16) -> Vec<Span<'static>> {
     if width >= 100 {
         spans.push(Span::raw(" "));
         spans.extend(paint::bar(share, 6, app.theme.style(hue), &app.theme));
+        spans.push(Span::styled(format!(" {:.0}%", (share * 100.0).floor()), app.theme.style(Role::Muted)));
     }
-    spans.push(Span::styled(format!(" {:.0}%", (share * 100.0).floor()), app.theme.style(Role::Muted)));
     spans
 }
 

@@ -8,7 +8,7 @@ use crate::tui::meter;
 use crate::tui::theme::Role;
 use ratatui::text::{Line, Span};
 
-const LABEL: usize = 12;
+const LABEL: usize = 11;
 
 pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
     let all = all(app, width);
@@ -28,7 +28,7 @@ fn all(app: &App, width: usize) -> Vec<Line<'static>> {
     let share =
         |part: u64, of: u64| if of == 0 { "-".to_owned() } else { format::percent(part as f64 / of as f64) };
     let over = |amount: u64, unit: &str| match (busy > 0.0, amount) {
-        (true, 1..) => format!("{:.1} {unit}/s while stepping", amount as f64 / busy / 1e9),
+        (true, 1..) => format!("{:.1} {unit}/s", amount as f64 / busy / 1e9),
         _ => "-".to_owned(),
     };
     vec![
@@ -46,7 +46,7 @@ fn all(app: &App, width: usize) -> Vec<Line<'static>> {
         ),
         fact(
             app,
-            "prefix hits",
+            "prefix hit",
             format!("{} of {} tok", share(c.prefix_hits, c.prefix_queries), format::count(c.prefix_queries)),
         ),
         fact(
@@ -72,7 +72,7 @@ fn latency(s: &Summary) -> String {
         return "-".into();
     }
     let (p50, p90, p99) = (format::millis(s.p50), format::millis(s.p90), format::millis(s.p99));
-    format!("{p50}  p90 {p90}  p99 {p99}")
+    format!("{p50} p90 {p90} p99 {p99}")
 }
 
 fn fact(app: &App, label: &str, value: String) -> Line<'static> {

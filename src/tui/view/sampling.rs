@@ -155,7 +155,11 @@ fn chain(app: &App, trace: &SamplingTrace, width: usize) -> Vec<Line<'static>> {
 /// Every parameter; the selected one marked, and scrolled into view.
 fn params(app: &App, width: usize, columns: usize, rows: usize, focused: bool) -> Vec<Line<'static>> {
     let per_column = PARAMS.len().div_ceil(columns);
-    let first = if columns == 1 { (app.panels.param + 1).saturating_sub(rows.max(1)) } else { 0 };
+    let first = if columns == 1 {
+        (app.panels.param + 1 + rows / 3).saturating_sub(rows.max(1)).min(PARAMS.len().saturating_sub(rows))
+    } else {
+        0
+    };
     let width = if columns == 1 { width.min(PARAM_WIDTH) } else { ((width - 2) / 2).min(PARAM_WIDTH) };
     (first..per_column)
         .take(rows.max(1))

@@ -275,7 +275,9 @@ fn ending(app: &App, answer: &Answer) -> Option<Line<'static>> {
 /// The streams of one batch: as many columns as there is room for, the others under them.
 fn side_by_side(app: &App, turn: &Turn, width: u16) -> Vec<Line<'static>> {
     let width = usize::from(width.saturating_sub(GUTTER));
-    let columns = (width / (MIN_COLUMN + 2)).clamp(1, turn.answers.len());
+    let most = (width / (MIN_COLUMN + 2)).clamp(1, turn.answers.len());
+    // As many rows as that takes, each as full as the others.
+    let columns = turn.answers.len().div_ceil(turn.answers.len().div_ceil(most));
     let column = (width / columns).saturating_sub(2).max(1);
     let mut lines = Vec::new();
     for (row, answers) in turn.answers.chunks(columns).enumerate() {
