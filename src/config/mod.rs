@@ -1,5 +1,26 @@
-//! What the user typed and the config file, read once into settings.
+//! What the user typed, the environment and the config file, read once into [`Settings`].
+//!
+//! - `cli`, `flags`: the command line as clap reads it
+//! - `file`: config.toml and the `GLASSBOX_*` variables
+//! - `resolve`: those laid over one another, each value with its [`Origin`]
+//! - `options`, `settings`: what comes out
+//! - `paths`: where files live
 
+mod cli;
+mod file;
+mod flags;
+mod options;
+mod paths;
+mod resolve;
 mod settings;
 
+pub use cli::{
+    BenchCommand, Cli, Command, DoctorArgs, InspectCommand, LogitsArgs, ModelsCommand, ScreenArgs, SpeedArgs,
+    TemplateArgs, TokenizeArgs,
+};
+pub use file::{ConfigError, from_environment, from_file};
+pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, SamplingFlags, ShowReasoning};
+pub use options::{Device, Options, SETTINGS, SettingSpec, parse_bytes};
+pub use paths::Paths;
+pub use resolve::{Given, Origin, SettingRow, Settings};
 pub use settings::EngineSettings;

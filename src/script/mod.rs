@@ -1,1 +1,37 @@
-//! Everything without a screen.
+//! Everything without a screen: one answer on stdout, what a model is made of, what the machine has.
+//!
+//! stdout carries the answer and nothing else; every other word goes to stderr. No escape sequence is
+//! ever written by this folder. What the model wrote is passed on byte for byte, except to a terminal,
+//! which gets control characters as visible escapes ([`visible`](crate::base::visible)).
+//!
+//! - `run`: a request from submission to its end, under interruption and closed pipes
+//! - `input`: stdin, files and words -> the prompt
+//! - `answer`, `output`, `json`: what came back, and its three forms
+//! - `models`, `inspect`, `doctor`, `settings`: reports
+//! - `status`: how a command ends
+
+mod answer;
+mod doctor;
+#[cfg(test)]
+mod fake;
+mod input;
+mod inspect;
+mod json;
+mod models;
+mod output;
+mod progress;
+mod run;
+mod settings;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use doctor::{Doctor, ModelDir, Tool, doctor, physical_cores};
+pub use input::{Stdin, assemble, decode, read_file, split_words};
+pub use inspect::{Piece, TensorRow, logits, print_logits, print_tensors, print_tokens};
+pub use models::{FileCard, FormatRow, ModelCard, ModelRow, print_card, print_list, print_outcome};
+pub use output::{Printer, View};
+pub use progress::Progress;
+pub use run::{Signal, answer, wait_until_ready};
+pub use settings::{print_json, print_paths, print_settings};
+pub use status::{Quit, Status, written};

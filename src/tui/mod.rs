@@ -1,1 +1,33 @@
-//! The screen.
+//! The screen: what is typed becomes commands, what the engine reports becomes a picture.
+//!
+//! One way round: `terminal` reads a key, `keymap` names the [`Action`], `update` changes [`App`]
+//! and returns [`Effect`]s, `run` carries those out, `view` draws `App`. Neither `update` nor `view`
+//! does any I/O, so tests drive the screen with keys and events and look at the picture.
+//!
+//! Not here: models, files, devices. What the screen needs of those comes through [`Models`].
+
+mod app;
+mod chat;
+mod composer;
+mod format;
+mod keymap;
+mod meter;
+mod port;
+mod replies;
+mod run;
+mod sanitize;
+mod signals;
+mod slash;
+mod terminal;
+mod theme;
+mod transcript;
+mod update;
+mod view;
+
+pub use app::{App, Effect, Focus, Message, ModelState, Panel};
+pub use keymap::Action;
+pub use port::{Ended, FetchEvent, ModelChoice, Models, ScreenOptions};
+pub use run::run;
+pub use theme::{Depth, Theme};
+pub use update::update;
+pub use view::draw;

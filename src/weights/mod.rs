@@ -1,11 +1,31 @@
 //! What is on disk: GGUF files, quantised blocks, the model catalogue and fetching.
+//!
+//! Not here: what a model's keys and tensors mean (`model`, `text`), and computing with blocks (`compute`).
 
+mod catalogue;
 mod decode;
+mod digest;
+mod dirs;
+mod fetch;
+mod find;
 mod format;
 mod gguf;
+mod list;
+mod names;
+mod summary;
 mod writer;
 
+pub use catalogue::{Catalogue, CatalogueError, CatalogueFile, CatalogueModel, Source, Wheel};
 pub use decode::decode;
+pub use digest::{BadDigest, Digest};
+pub use dirs::ModelDirs;
+pub use fetch::{
+    FetchError, FetchOptions, Phase, Progress, ProxySettings, SourceError, fetch, part_path, remove,
+};
+pub use find::{Found, NotFound, Origin, find};
 pub use format::BlockFormat;
 pub use gguf::{Array, GgmlType, Gguf, GgufError, Tensor, TensorInfo, UnsupportedTensor, Value, ValueType};
+pub use list::{Listed, list};
+pub use names::BadName;
+pub use summary::{FormatShare, Summary};
 pub use writer::{GgufWriter, MetaValue};

@@ -96,7 +96,7 @@ pub(super) fn tensor_name(name: &str) -> String {
 /// Bytes of a tensor of that shape.
 pub(super) fn tensor_bytes(dims: &[usize], kind: &GgmlType) -> Result<usize, String> {
     let row = dims[0];
-    if row % kind.block_len != 0 {
+    if !row.is_multiple_of(kind.block_len) {
         return Err(format!("rows of {row} weights cannot be {} blocks of {}", kind.name, kind.block_len));
     }
     (dims[1..].iter())

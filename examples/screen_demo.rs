@@ -1,0 +1,147 @@
+//! The screen over an engine that says canned answers: to look at the screen without a model.
+//!
+//! `screen_demo` starts with a model, `screen_demo --fresh` with none (the download is played too).
+//! Three inputs exist for tests: the model names `panic` (panics in the screen's thread), `broken`
+//! (does not load), and the message `panic` (the engine's thread panics).
+
+#[path = "../tests/support/fake_engine.rs"]
+mod fake_engine;
+
+use fake_engine::{FakeEngine, model_info};
+use glassbox::protocol::*;
+use glassbox::tui::{self, Ended, FetchEvent, ModelChoice, Models, ScreenOptions};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+struct Demo {
+    on_disk: Arc<AtomicBool>,
+    cancelled: Arc<AtomicBool>,
+    /// Milliseconds a step takes.
+    pace: u64,
+}
+
+fn main() -> ExitCode {
+    let has = |flag: &str| std::env::args().any(|a| a == flag);
+    let after = |flag: &str| std::env::args().skip_while(|a| a != flag).nth(1);
+    let demo = Demo {
+        on_disk: Arc::new(AtomicBool::new(!has("--fresh"))),
+        cancelled: Arc::default(),
+        pace: after("--pace").and_then(|p| p.parse().ok()).unwrap_or(30),
+    };
+    let options = ScreenOptions {
+        ascii: has("--ascii"),
+        theme: after("--theme"),
+        model: after("--model"),
+        ..ScreenOptions::default()
+    };
+    match tui::run(options, Box::new(demo)) {
+        Ok(Ended::Quit) => ExitCode::SUCCESS,
+        Ok(Ended::Signal(number)) => ExitCode::from(128 + number as u8),
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Models for Demo {
+    fn list(&mut self) -> Vec<ModelChoice> {
+        let smollm = ModelChoice {
+            name: "smollm2-135m".into(),
+            description: "A small instruction-tuned chat model: quick on any processor.".into(),
+            bytes: 98_362_432,
+            licence: "Apache-2.0".into(),
+            target: "~/.local/share/glassbox/models/SmolLM2-135M-Instruct.Q4_1.gguf".into(),
+            on_disk: self.on_disk.load(Ordering::Relaxed),
+            is_default: true,
+            context: 8192,
+        };
+        let qwen = ModelChoice {
+            name: "qwen2.5-coder-0.5b".into(),
+            description: "Writes and explains code.".into(),
+            bytes: 491_400_064,
+            context: 32_768,
+            is_default: false,
+            on_disk: false,
+            ..smollm.clone()
+        };
+        vec![smollm, qwen]
+    }
+
+    fn fetch(&mut self, _name: &str) -> UnboundedReceiver<FetchEvent> {
+        let (sender, receiver) = unbounded_channel();
+        let (cancelled, on_disk) = (self.cancelled.clone(), self.on_disk.clone());
+        cancelled.store(false, Ordering::Relaxed);
+        std::thread::spawn(move || {
+            let total = 98_362_432;
+            for part in 0..=60 {
+                if cancelled.load(Ordering::Relaxed) {
+                    return sender.send(FetchEvent::Cancelled);
+                }
+                let source = "a package mirror".to_owned();
+                sender.send(FetchEvent::Progress { done: total * part / 60, total, source })?;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            on_disk.store(true, Ordering::Relaxed);
+            sender.send(FetchEvent::Done { path: "~/.local/share/glassbox/models".into() })
+        });
+        receiver
+    }
+
+    fn cancel_fetch(&mut self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    fn open(&mut self, name: &str) -> Result<Handle, String> {
+        assert!(name != "panic", "asked to panic");
+        let broken = name == "broken";
+        let pace = Duration::from_millis(self.pace);
+        let (commands, inbox) = channel();
+        let (out, events) = EventReceiver::channel();
+        let snapshot = SnapshotCell::default();
+        let cell = snapshot.clone();
+        std::thread::spawn(move || {
+            for part in 0..=10 {
+                let (done, total) = (part * 9_836_243, 98_362_432);
+                out.send(vec![Event::Loading { stage: LoadStage::Reading, done, total }]);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            if broken {
+                let failure = Failure::new(
+                    FailureKind::Model,
+                    "broken.gguf: tensor blk.3.ffn_up.weight ends 12 bytes past the file",
+                );
+                out.send(vec![Event::LoadFailed(failure)]);
+                return;
+            }
+            out.send(vec![Event::Ready(Box::new(model_info()))]);
+            let mut engine = FakeEngine::default();
+            cell.store(engine.snapshot());
+            loop {
+                let wait = if engine.is_idle() { Duration::from_secs(3600) } else { pace };
+                let mut news = match inbox.recv_timeout(wait) {
+                    Ok(Command::Shutdown) | Err(RecvTimeoutError::Disconnected) => return,
+                    Ok(Command::Submit(request)) => {
+                        let asks = format!("{:?}", request.prompt);
+                        assert!(!asks.contains("\"panic\""), "the engine was asked to panic");
+                        engine.command(Command::Submit(request))
+                    }
+                    Ok(command) => engine.command(command),
+                    Err(RecvTimeoutError::Timeout) => Vec::new(),
+                };
+                if news.is_empty() {
+                    news = engine.step();
+                }
+                cell.store(engine.snapshot());
+                if !news.is_empty() && !out.send(news) {
+                    return;
+                }
+            }
+        });
+        Ok(Handle { commands, events, snapshot })
+    }
+}

@@ -1,0 +1,309 @@
+use super::plan::{Kind, Test};
+use super::timeline::Timeline;
+use crate::base::Clock;
+use crate::protocol::{
+    Command, Event, Failure, FailureKind, FinishReason, Handle, ModelInfo, Outcome, Prompt, Request,
+    RequestId, SamplingParams, TokenId,
+};
+
+/// Waits for the model; `loading` hears of bytes done and in all.
+pub fn wait_until_ready(
+    handle: &mut Handle,
+    mut loading: impl FnMut(u64, u64),
+) -> Result<ModelInfo, Failure> {
+    loop {
+        for event in handle.events.blocking_recv().ok_or_else(engine_gone)? {
+            match event {
+                Event::Loading { done, total, .. } => loading(done, total),
+                Event::Ready(info) => return Ok(*info),
+                Event::LoadFailed(failure) => return Err(failure),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Tokens per second of each repetition; one more before them warms caches and clocks and is dropped.
+/// `done` hears of each repetition.
+pub fn measure(
+    handle: &mut Handle,
+    info: &ModelInfo,
+    test: &Test,
+    step_tokens: usize,
+    repetitions: u32,
+    mut done: impl FnMut(u32),
+) -> Result<Vec<f64>, Failure> {
+    let mut bench =
+        Bench { handle, info, step_tokens, clock: Clock::wall(), random: Random(u64::from(test.tokens)) };
+    let warm = Test { tokens: if test.kind == Kind::Decode { 1 } else { test.tokens }, ..*test };
+    bench.once(&warm)?;
+    (1..=repetitions).map(|i| bench.once(test).inspect(|_| done(i))).collect()
+}
+
+struct Bench<'a> {
+    handle: &'a mut Handle,
+    info: &'a ModelInfo,
+    step_tokens: usize,
+    clock: Clock,
+    random: Random,
+}
+
+impl Bench<'_> {
+    fn once(&mut self, test: &Test) -> Result<f64, Failure> {
+        self.send(Command::ResetPrefixCache)?;
+        let vocabulary = self.info.vocab_size.max(1) as u64;
+        let prompts: Vec<Vec<TokenId>> = (0..test.batch)
+            .map(|_| {
+                (0..test.prompt_tokens()).map(|_| (self.random.next() % vocabulary) as TokenId).collect()
+            })
+            .collect();
+        match test.kind {
+            Kind::Prefill => self.prefill(test, &prompts),
+            Kind::Decode => self.decode(test, &prompts),
+        }
+    }
+
+    /// Computed prompt tokens over the time until every sequence has its first token.
+    fn prefill(&mut self, test: &Test, prompts: &[Vec<TokenId>]) -> Result<f64, Failure> {
+        let depth = test.depth as usize;
+        if depth > 0 {
+            let starts: Vec<Vec<TokenId>> = prompts.iter().map(|prompt| prompt[..depth].to_vec()).collect();
+            self.run(&starts, 1, |_| false)?;
+        }
+        let (timeline, outcomes) = self.run(prompts, 1, |_| false)?;
+        let computed: usize =
+            outcomes.iter().map(|o| o.usage.prompt_tokens.saturating_sub(o.usage.cached_tokens)).sum();
+        // A last block that is not full is computed again, and counted as such.
+        let most = prompts.len() * (test.tokens as usize + self.info.block_size.max(1));
+        if computed > most {
+            return Err(internal(format!(
+                "{}: {computed} tokens were computed, not {}: the prefix cache did not keep the depth",
+                test.name(),
+                prompts.len() * test.tokens as usize
+            )));
+        }
+        let seconds = timeline.all_started().map_or(0.0, |t| t.as_secs_f64());
+        if seconds > 0.0 { Ok(computed as f64 / seconds) } else { Err(no_time(test)) }
+    }
+
+    fn decode(&mut self, test: &Test, prompts: &[Vec<TokenId>]) -> Result<f64, Failure> {
+        let n = test.tokens as usize;
+        let (timeline, _) = self.run(prompts, test.max_tokens(self.step_tokens), |t| t.is_covered(n))?;
+        timeline.decode_rate(n).ok_or_else(|| match timeline.is_covered(n) {
+            true => no_time(test),
+            false => Failure::new(
+                FailureKind::TooLong,
+                format!(
+                    "{}: the sequences ended before {n} tokens were timed; a context holds {}",
+                    test.name(),
+                    self.info.context_length
+                ),
+            ),
+        })
+    }
+
+    /// Submits all prompts at once and follows them to their end, or until `enough`.
+    fn run(
+        &mut self,
+        prompts: &[Vec<TokenId>],
+        max_tokens: usize,
+        enough: impl Fn(&Timeline) -> bool,
+    ) -> Result<(Timeline, Vec<Outcome>), Failure> {
+        let params = SamplingParams {
+            temperature: 0.0,
+            max_tokens: Some(max_tokens as u32),
+            ignore_eos: true,
+            ..SamplingParams::default()
+        };
+        let mut timeline = Timeline::new(prompts.len());
+        let mut outcomes = Vec::new();
+        let mut aborted = false;
+        let start = self.clock.now();
+        for (i, prompt) in prompts.iter().enumerate() {
+            let prompt = Prompt::Tokens(prompt.clone());
+            let request = Request::new(RequestId(i as u64), prompt, params.clone());
+            self.send(Command::Submit(Box::new(request)))?;
+        }
+        while outcomes.len() < prompts.len() {
+            let events = self.handle.events.blocking_recv().ok_or_else(engine_gone)?;
+            let now = self.clock.now() - start;
+            for event in events {
+                match event {
+                    Event::Token { seq, .. } => timeline.push(seq.request.0 as usize, now),
+                    Event::Finished { outcome, .. } => outcomes.push(*outcome),
+                    Event::LoadFailed(failure) => return Err(failure),
+                    _ => {}
+                }
+            }
+            if !aborted && enough(&timeline) {
+                aborted = true;
+                (0..prompts.len()).try_for_each(|i| self.send(Command::Abort(RequestId(i as u64))))?;
+            }
+        }
+        undisturbed(&outcomes)?;
+        Ok((timeline, outcomes))
+    }
+
+    fn send(&self, command: Command) -> Result<(), Failure> {
+        self.handle.commands.send(command).map_err(|_| engine_gone())
+    }
+}
+
+fn undisturbed(outcomes: &[Outcome]) -> Result<(), Failure> {
+    for outcome in outcomes {
+        if let FinishReason::Error(failure) = &outcome.reason {
+            return Err(failure.clone());
+        }
+        if outcome.timings.preemptions > 0 {
+            let message = format!(
+                "the KV cache was too small for {} sequences and one was preempted: raise --kv-memory",
+                outcomes.len()
+            );
+            return Err(Failure::new(FailureKind::Busy, message));
+        }
+    }
+    Ok(())
+}
+
+fn internal(message: String) -> Failure {
+    Failure::new(FailureKind::Internal, message)
+}
+
+fn engine_gone() -> Failure {
+    internal("the engine ended before the measurement did".into())
+}
+
+fn no_time(test: &Test) -> Failure {
+    internal(format!("{}: no time passed on the clock", test.name()))
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): tokens without structure, the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::protocol::*;
+    use std::sync::mpsc::channel;
+    use std::thread::{JoinHandle, spawn};
+
+    /// How the engine of a test misbehaves.
+    #[derive(Clone, Copy, Default)]
+    struct Faults {
+        preempts: bool,
+        refuses: bool,
+        forgets: bool,
+        stops_after: Option<u32>,
+    }
+
+    /// Gives each submission its tokens at once, and remembers what it was asked.
+    fn engine(faults: Faults) -> (Handle, JoinHandle<Vec<Request>>) {
+        let (commands, received) = channel();
+        let (sender, events) = EventReceiver::channel();
+        let handle = Handle { commands, events, snapshot: SnapshotCell::default() };
+        let thread = spawn(move || {
+            let mut asked: Vec<Request> = Vec::new();
+            for command in received {
+                let Command::Submit(request) = command else { continue };
+                let seq = SeqId { request: request.id, choice: 0 };
+                let tokens =
+                    |r: &Request| if let Prompt::Tokens(t) = &r.prompt { t.clone() } else { panic!() };
+                let prompt = tokens(&request);
+                let known = asked.iter().map(tokens).filter(|t| prompt.starts_with(t)).map(|t| t.len()).max();
+                let cached = if faults.forgets { 0 } else { known.unwrap_or(0) / 16 * 16 };
+                let n = request.params.max_tokens.unwrap().min(faults.stops_after.unwrap_or(u32::MAX));
+                for _ in 0..n {
+                    sender.send(vec![Event::Token { seq, token: Box::new(token()) }]);
+                }
+                let reason = match faults.refuses {
+                    true => FinishReason::Error(Failure::new(FailureKind::TooLong, "too long")),
+                    false => FinishReason::Length,
+                };
+                let usage = Usage { prompt_tokens: prompt.len(), cached_tokens: cached, ..Usage::default() };
+                let timings = Timings { preemptions: u32::from(faults.preempts), ..Timings::default() };
+                let outcome = Outcome { reason, usage, timings, seed: 0, params: request.params.clone() };
+                sender.send(vec![Event::Finished { seq, outcome: Box::new(outcome) }]);
+                asked.push(*request);
+            }
+            asked
+        });
+        (handle, thread)
+    }
+
+    fn token() -> TokenInfo {
+        TokenInfo {
+            id: 1,
+            text: "x".into(),
+            bytes: b"x".to_vec(),
+            logprob: 0.0,
+            rank: 1,
+            entropy: 0.0,
+            top: Vec::new(),
+            channel: Channel::Content,
+            held: String::new(),
+        }
+    }
+
+    fn run(test: Test, faults: Faults) -> (Result<Vec<f64>, Failure>, Vec<Request>) {
+        let (mut handle, thread) = engine(faults);
+        let info = ModelInfo { vocab_size: 100, block_size: 16, context_length: 512, ..ModelInfo::default() };
+        let result = measure(&mut handle, &info, &test, 512, 3, |_| {});
+        drop(handle);
+        (result, thread.join().unwrap())
+    }
+
+    const PREFILL: Test = Test { kind: Kind::Prefill, tokens: 64, depth: 0, batch: 2 };
+    const DECODE: Test = Test { kind: Kind::Decode, tokens: 8, depth: 0, batch: 1 };
+
+    #[test]
+    fn every_repetition_is_a_rate_and_the_warm_up_is_none() {
+        let (rates, asked) = run(PREFILL, Faults::default());
+        let rates = rates.unwrap();
+        assert!(rates.len() == 3 && rates.iter().all(|rate| *rate > 0.0), "{rates:?}");
+        assert_eq!(asked.len(), 4 * 2, "a warm-up and three repetitions of two prompts");
+        let all: std::collections::BTreeSet<String> =
+            asked.iter().map(|r| format!("{:?}", r.prompt)).collect();
+        assert_eq!(all.len(), asked.len(), "no prompt is asked twice");
+        assert!(asked.iter().all(|r| r.params.ignore_eos && r.params.temperature == 0.0));
+        let Prompt::Tokens(tokens) = &asked[0].prompt else { panic!() };
+        assert!(tokens.len() == 64 && tokens.iter().all(|t| *t < 100));
+    }
+
+    #[test]
+    fn a_prefill_at_depth_times_only_what_is_new() {
+        let (rates, asked) = run(Test { depth: 32, batch: 1, ..PREFILL }, Faults::default());
+        assert_eq!(rates.unwrap().len(), 3);
+        let lengths: Vec<usize> =
+            asked.iter().map(|r| if let Prompt::Tokens(t) = &r.prompt { t.len() } else { 0 }).collect();
+        assert_eq!(lengths, [32, 96, 32, 96, 32, 96, 32, 96]);
+        let (rates, _) =
+            run(Test { depth: 32, batch: 1, ..PREFILL }, Faults { forgets: true, ..Faults::default() });
+        assert!(rates.unwrap_err().message.contains("did not keep the depth"));
+    }
+
+    #[test]
+    fn a_decode_asks_for_one_token_more_than_it_times() {
+        let (rates, asked) = run(DECODE, Faults::default());
+        assert_eq!(rates.unwrap().len(), 3);
+        let asked: Vec<_> = asked.iter().map(|r| r.params.max_tokens.unwrap()).collect();
+        assert_eq!(asked, [2, 9, 9, 9]);
+    }
+
+    #[test]
+    fn a_disturbed_measurement_is_an_error_and_no_figure() {
+        let kind = |test, faults| run(test, faults).0.unwrap_err().kind;
+        assert_eq!(kind(DECODE, Faults { preempts: true, ..Faults::default() }), FailureKind::Busy);
+        assert_eq!(kind(PREFILL, Faults { refuses: true, ..Faults::default() }), FailureKind::TooLong);
+        assert_eq!(kind(DECODE, Faults { stops_after: Some(4), ..Faults::default() }), FailureKind::TooLong);
+    }
+}

@@ -1,0 +1,298 @@
+use super::{EngineFlags, PromptFlags, RunArgs, SamplingFlags};
+use clap::{Args, Parser, Subcommand, ValueHint};
+use std::path::PathBuf;
+
+/// Chat with a language model in the terminal, and see the engine at work.
+///
+/// Without a command: the screen. MODEL is a name of the catalogue (`glassbox models ls`), the path of
+/// a .gguf file, or owner/name of a model in the hub's cache.
+#[derive(Parser, Debug)]
+#[command(name = "glassbox", version, args_conflicts_with_subcommands = true, after_help = EXIT_STATUS)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    pub screen: ScreenArgs,
+}
+
+const EXIT_STATUS: &str = "\
+Exit status: 0 answered; 1 error; 2 wrong usage; 65 the prompt does not fit or is not text;
+66 an input file is missing; 75 out of memory or busy; 77 the model is not available; 130 interrupted.";
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// One answer on stdout, for scripts
+    #[command(after_help = RUN_HELP)]
+    Run(Box<RunArgs>),
+    /// The catalogue and what is on disk
+    #[command(subcommand)]
+    Models(ModelsCommand),
+    /// Look inside a model without chatting
+    #[command(subcommand)]
+    Inspect(InspectCommand),
+    /// Measure speed
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// What this machine offers, and what is missing
+    Doctor(DoctorArgs),
+    /// Where glassbox keeps its files
+    Paths {
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a completion script for a shell
+    Completions { shell: clap_complete::Shell },
+}
+
+const RUN_HELP: &str = "\
+The prompt is stdin (when it is not a terminal), then the files, then the words, with an empty line
+between them. Without a model the default runs (`[engine] model` in config.toml, else smollm2-135m);
+a single word is taken for a model when it names one or looks like a path, and for the prompt otherwise.
+
+  glassbox run \"Why is the sky blue?\"
+  git diff | glassbox run qwen2.5-coder-0.5b \"Explain this change\" -n 200
+  glassbox run smollm2-135m \"Say hi\" --json --logprobs 5 --temp 0";
+
+/// The screen.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ScreenArgs {
+    /// A model's name or path [default: what the config file says, else smollm2-135m]
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub model: Option<String>,
+    #[command(flatten)]
+    pub chat: PromptFlags,
+    #[command(flatten)]
+    pub sampling: SamplingFlags,
+    #[command(flatten)]
+    pub engine: EngineFlags,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum ModelsCommand {
+    /// The catalogue and what is on disk
+    Ls {
+        /// A JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// One model in full: architecture, parameters, formats, memory, licence, template
+    Show {
+        model: String,
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Fetch a model of the catalogue; an interrupted fetch goes on where it stopped
+    Pull {
+        model: String,
+        /// One JSON object at the end
+        #[arg(long)]
+        json: bool,
+        /// No progress on stderr
+        #[arg(short, long)]
+        quiet: bool,
+        /// Never touch the network
+        #[arg(long)]
+        offline: bool,
+    },
+    /// Delete a fetched model from glassbox's own folder; other folders are never touched
+    Rm {
+        model: String,
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Subcommand, Debug)]
+pub enum InspectCommand {
+    /// Text to ids and pieces
+    Tokenize(TokenizeArgs),
+    /// The rendered prompt, exactly as the model would get it
+    Template(TemplateArgs),
+    /// The likeliest tokens after every given token
+    Logits(LogitsArgs),
+    /// Every tensor of the file: name, format, shape, bytes
+    Tensors {
+        model: String,
+        /// A JSON array
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct TokenizeArgs {
+    pub model: String,
+    /// [default: stdin]
+    #[arg(allow_hyphen_values = true)]
+    pub text: Option<String>,
+    /// Treat the names of special tokens as plain text, as in a user's message
+    #[arg(long)]
+    pub plain: bool,
+    /// {"ids": [...], "pieces": [...]}
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct TemplateArgs {
+    /// A model, or a file that holds a Jinja template
+    #[arg(value_name = "MODEL_OR_FILE", value_hint = ValueHint::FilePath)]
+    pub source: String,
+    /// {"messages": [...], "tools": [...], "add_generation_prompt": bool, ...}; - is stdin
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub input: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct LogitsArgs {
+    pub model: String,
+    /// Token ids, separated by commas
+    #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
+    pub ids: Vec<u32>,
+    /// How many of the likeliest
+    #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub top: u32,
+    /// {"positions": [{"id", "top": [{"id", "logit", "logprob"}]}]}
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub engine: EngineFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum BenchCommand {
+    /// Prefill and decode rates, as llama-bench measures them
+    #[command(after_help = SPEED_HELP)]
+    Speed(SpeedArgs),
+}
+
+const SPEED_HELP: &str = "\
+Every list makes a test for each of its values. pp512 is the prefill of 512 random tokens; tg128 the
+decoding of 128 tokens; `@ d2048` says that 2048 tokens were in the cache before the clock started;
+`x8` that eight sequences ran together (rates are of all of them).";
+
+#[derive(Args, Clone, Debug)]
+pub struct SpeedArgs {
+    /// The model [default: what the config file says, else smollm2-135m]
+    #[arg(short, long, value_hint = ValueHint::FilePath)]
+    pub model: Option<String>,
+    /// Prompt tokens; 0 leaves the prefill test out
+    #[arg(short = 'p', long, value_name = "N", value_delimiter = ',', default_value = "512", value_parser = tokens(0))]
+    pub n_prompt: Vec<u32>,
+    /// Tokens to decode; 0 leaves the decode test out
+    #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', default_value = "128", value_parser = tokens(0))]
+    pub n_gen: Vec<u32>,
+    /// Tokens in the cache before the clock starts
+    #[arg(short = 'd', long, value_name = "N", value_delimiter = ',', default_value = "0", value_parser = tokens(0))]
+    pub n_depth: Vec<u32>,
+    /// Sequences that run together
+    #[arg(short = 'b', long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub batch: Vec<u32>,
+    /// Repetitions of every test
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// A JSON array, with every sample
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub engine: EngineFlags,
+}
+
+fn tokens(min: i64) -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(min..=1 << 20)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::config::{Format, Origin, Settings};
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    fn parse(line: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from([&["glassbox"], line].concat())
+    }
+
+    fn run(line: &[&str]) -> RunArgs {
+        match parse(&[&["run"], line].concat()).unwrap().command {
+            Some(Command::Run(args)) => *args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn clap_finds_no_fault_with_the_definitions() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_command_is_the_screen() {
+        let cli = parse(&["smollm2-135m", "--temp", "0.5"]).unwrap();
+        assert!(cli.command.is_none());
+        assert_eq!(cli.screen.model.as_deref(), Some("smollm2-135m"));
+        assert!(parse(&[]).unwrap().screen.model.is_none());
+    }
+
+    #[test]
+    fn a_value_out_of_range_names_its_flag() {
+        for (flag, value, wanted) in [
+            ("--temp", "-1", "temperature must be a number from 0 to 100, not -1"),
+            ("--top-p", "2", "top_p must be a number from 0 to 1, not 2"),
+            ("--top-k", "-5", "top_k must be a whole number from 0"),
+            ("--seed", "x", "seed must be"),
+            ("--device", "cuda", "no CUDA backend yet"),
+            ("--stop", "", "stop must be a non-empty text"),
+            ("--max-tokens", "0", "max_tokens must be a whole number from 1"),
+            ("--kv-memory", "much", "kv_memory must be a size"),
+        ] {
+            let error = parse(&["run", "hi", flag, value]).unwrap_err();
+            let said = error.to_string();
+            assert_eq!(error.exit_code(), 2);
+            assert!(said.contains(flag) && said.contains(wanted), "{said}");
+        }
+    }
+
+    #[test]
+    fn flags_become_values_with_their_origin() {
+        let args = run(&["hi", "--temp", "0", "-n", "9", "--stop", "A", "--stop", "--", "-t", "2", "--json"]);
+        let settings = Settings::resolve(args.given());
+        assert_eq!((settings.sampling.temperature, settings.sampling.max_tokens), (0.0, Some(9)));
+        assert_eq!(settings.sampling.stop, ["A", "--"]);
+        assert_eq!(settings.options.engine.threads, Some(2));
+        assert_eq!(settings.origin("temperature"), &Origin::Flag);
+        assert_eq!(args.format(), Format::Json);
+    }
+
+    #[test]
+    fn contradictions_are_usage_errors() {
+        for line in [
+            &["run", "--raw", "--system", "x", "hi"][..],
+            &["run", "--json", "--output-format", "text", "hi"],
+            &["run", "--choices", "0", "hi"],
+            &["inspect", "logits", "m"],
+            &["completions", "cobol"],
+            &["bench", "speed", "-r", "0"],
+        ] {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");
+        }
+        assert_eq!(parse(&["--help"]).unwrap_err().kind(), ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn lists_are_split_at_commas() {
+        let cli = parse(&["bench", "speed", "-p", "128,512", "-b", "1,4", "-n", "0"]).unwrap();
+        let Some(Command::Bench(BenchCommand::Speed(args))) = cli.command else { panic!() };
+        assert_eq!((args.n_prompt, args.batch, args.n_gen), (vec![128, 512], vec![1, 4], vec![0]));
+    }
+}

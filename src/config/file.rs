@@ -1,0 +1,215 @@
+use super::{Given, Origin, SETTINGS};
+use crate::base::nearest;
+use crate::protocol::PARAMS;
+use std::path::Path;
+use toml::de::{DeTable, DeValue};
+
+/// Where in the configuration something is wrong, and what.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("{place}: {message}")]
+pub struct ConfigError {
+    /// `file:line`, or the variable's name.
+    pub place: String,
+    pub message: String,
+}
+
+/// The values of a config file; none when there is no such file. `variable` looks up `${NAME}`.
+pub fn from_file(path: &Path, variable: impl Fn(&str) -> Option<String>) -> Result<Vec<Given>, ConfigError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => parse(path, &text, &variable),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(ConfigError { place: path.display().to_string(), message: e.to_string() }),
+    }
+}
+
+/// `GLASSBOX_TEMPERATURE=0.2`: every setting by its name in capitals. Empty means unset.
+pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Vec<Given>, ConfigError> {
+    let names = PARAMS.iter().map(|p| p.name).chain(SETTINGS.iter().map(|s| s.name));
+    let mut given = Vec::new();
+    for name in names {
+        let place = format!("GLASSBOX_{}", name.to_uppercase());
+        let Some(text) = variable(&place).filter(|text| !text.is_empty()) else { continue };
+        let origin = Origin::Environment(place.clone());
+        given.push(Given::new(name, &text, origin).map_err(|message| ConfigError { place, message })?);
+    }
+    Ok(given)
+}
+
+type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+fn parse(path: &Path, text: &str, variable: Lookup) -> Result<Vec<Given>, ConfigError> {
+    let line_of = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
+    let wrong = |offset: usize, message: String| ConfigError {
+        place: format!("{}:{}", path.display(), line_of(offset)),
+        message,
+    };
+    let root = DeTable::parse(text)
+        .map_err(|e| wrong(e.span().map_or(0, |span| span.start), e.message().to_owned()))?;
+
+    let mut given = Vec::new();
+    for (table, content) in root.get_ref() {
+        let at = table.span().start;
+        let keys = keys_of(table.get_ref())
+            .ok_or_else(|| wrong(at, unknown("table", table.get_ref(), TABLES.iter().copied())))?;
+        let DeValue::Table(content) = content.get_ref() else {
+            return Err(wrong(at, format!("{} must be a table: [{0}]", table.get_ref())));
+        };
+        for (key, value) in content {
+            let (name, at) = (key.get_ref().as_ref(), key.span().start);
+            if !keys.contains(&name) {
+                return Err(wrong(at, unknown("key", name, keys.iter().copied())));
+            }
+            let origin = Origin::File { path: path.to_owned(), line: line_of(at) };
+            given.push(read(name, value.get_ref(), origin, variable).map_err(|m| wrong(at, m))?);
+        }
+    }
+    Ok(given)
+}
+
+const TABLES: [&str; 3] = ["sampling", "engine", "ui"];
+
+fn keys_of(table: &str) -> Option<Vec<&'static str>> {
+    match table {
+        "sampling" => Some(PARAMS.iter().map(|p| p.name).chain(["stop"]).collect()),
+        _ if TABLES.contains(&table) => {
+            Some(SETTINGS.iter().filter(|s| s.table == table).map(|s| s.name).collect())
+        }
+        _ => None,
+    }
+}
+
+fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let hint = match nearest(name, known.clone()) {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => format!("known are {}", known.collect::<Vec<_>>().join(", ")),
+    };
+    format!("unknown {what} {name:?}; {hint}")
+}
+
+fn read(name: &str, value: &DeValue, origin: Origin, variable: Lookup) -> Result<Given, String> {
+    if name != "stop" {
+        return Given::new(name, &scalar(value, variable)?, origin);
+    }
+    let strings = match value {
+        DeValue::Array(items) => {
+            items.iter().map(|item| scalar(item.get_ref(), variable)).collect::<Result<_, _>>()?
+        }
+        one => vec![scalar(one, variable)?],
+    };
+    Given::stop(strings, origin)
+}
+
+fn scalar(value: &DeValue, variable: Lookup) -> Result<String, String> {
+    match value {
+        DeValue::String(text) => expand(text, variable),
+        DeValue::Integer(number) if number.radix() == 10 => Ok(number.as_str().to_owned()),
+        DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix())
+            .map(|x| x.to_string())
+            .map_err(|e| format!("{number}: {e}")),
+        DeValue::Float(number) => Ok(number.as_str().to_owned()),
+        DeValue::Boolean(yes) => Ok(yes.to_string()),
+        _ => Err("expected a text, a number, true or false".into()),
+    }
+}
+
+/// Replaces `${NAME}` by the variable's value; `$${` is a literal `${`.
+fn expand(text: &str, variable: Lookup) -> Result<String, String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        if rest[..at].ends_with('$') {
+            out.push_str(&rest[..at - 1]);
+            out.push_str("${");
+            rest = &rest[at + 2..];
+            continue;
+        }
+        let (name, after) =
+            rest[at + 2..].split_once('}').ok_or_else(|| format!("no }} after ${{ in {text:?}"))?;
+        out.push_str(&rest[..at]);
+        out.push_str(&variable(name).ok_or_else(|| format!("the variable {name} is not set"))?);
+        rest = after;
+    }
+    Ok(out + rest)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+
+    fn settings(text: &str) -> Result<Settings, String> {
+        let home = |name: &str| (name == "HOME").then(|| "/home/ada".to_owned());
+        parse(Path::new("config.toml"), text, &home).map(Settings::resolve).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_file_sets_what_it_names() {
+        let s = settings(
+            "[sampling]\ntemperature = 0.2\ntop_k = 1_0\nseed = \"none\"\nstop = [\"END\", \"\\n\\n\"]\n\
+             [engine]\nthreads = 2\nkv_memory = \"256MiB\"\nprefix_cache = false\n\
+             models = \"${HOME}/models\"\n[ui]\nascii = true\n",
+        )
+        .unwrap();
+        assert_eq!((s.sampling.temperature, s.sampling.top_k, s.sampling.seed), (0.2, 10, None));
+        assert_eq!(s.sampling.stop, ["END", "\n\n"]);
+        assert_eq!(s.options.engine.kv_cache_bytes, Some(256 << 20));
+        assert_eq!(s.options.models.as_deref(), Some(Path::new("/home/ada/models")));
+        assert!(s.options.ascii && !s.options.engine.enable_prefix_caching);
+        assert_eq!(s.origin("top_k").to_string(), "config.toml:3");
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line_and_its_neighbour() {
+        assert_eq!(
+            settings("[sampling]\n\ntemprature = 1\n").unwrap_err(),
+            "config.toml:3: unknown key \"temprature\"; did you mean \"temperature\"?"
+        );
+        assert_eq!(
+            settings("\n[samplin]\n").unwrap_err(),
+            "config.toml:2: unknown table \"samplin\"; did you mean \"sampling\"?"
+        );
+        assert!(settings("[ui]\nlaser = 1").unwrap_err().contains("known are theme, ascii"));
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_its_line() {
+        for (text, wanted) in [
+            ("[sampling]\ntop_p = 2", "config.toml:2: top_p must be a number from 0 to 1, not 2"),
+            ("[engine]\nthreads = [1]", "config.toml:2: expected a text"),
+            ("[engine]\nmodels = '${NOWHERE}/x'", "config.toml:2: the variable NOWHERE is not set"),
+            ("sampling = 3", "config.toml:1: sampling must be a table"),
+            ("[engine]\nthreads = = 1", "config.toml:2: "),
+            ("[sampling]\nstop = ''", "config.toml:2: stop must be a non-empty text"),
+        ] {
+            let said = settings(text).unwrap_err();
+            assert!(said.starts_with(wanted), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn variables_expand_and_can_be_written_literally() {
+        let one = |name: &str| (name == "A").then(|| "1".to_owned());
+        assert_eq!(expand("x${A}y${A}", &one).unwrap(), "x1y1");
+        assert_eq!(expand("$${A} costs $5", &one).unwrap(), "${A} costs $5");
+        assert!(expand("${A", &one).is_err());
+    }
+
+    #[test]
+    fn the_environment_names_every_setting_in_capitals() {
+        let env = |name: &str| match name {
+            "GLASSBOX_TOP_K" => Some("5".to_owned()),
+            "GLASSBOX_THREADS" => Some(String::new()),
+            _ => None,
+        };
+        let s = Settings::resolve(from_environment(env).unwrap());
+        assert_eq!((s.sampling.top_k, s.options.engine.threads), (5, None));
+        let bad = from_environment(|name| (name == "GLASSBOX_SEED").then(|| "x".to_owned()));
+        assert!(bad.err().unwrap().to_string().starts_with("GLASSBOX_SEED: seed must be"));
+    }
+
+    #[test]
+    fn no_file_is_no_values() {
+        assert!(from_file(Path::new("/nonexistent/config.toml"), |_| None).unwrap().is_empty());
+    }
+}

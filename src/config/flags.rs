@@ -1,0 +1,228 @@
+use super::{Given, Origin};
+use clap::{Args, ValueEnum, ValueHint};
+use std::path::PathBuf;
+
+/// How the next token is chosen. Every value is checked here, so that a wrong one is named with its
+/// flag; it stays text so that all sources are read by the same code.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Sampling")]
+pub struct SamplingFlags {
+    /// 0 is greedy, 1 the model's own distribution
+    #[arg(long, alias = "temperature", value_name = "T", allow_negative_numbers = true, value_parser = checked("temperature"))]
+    pub temp: Option<String>,
+    /// Keep the K likeliest tokens; 0 is off
+    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = checked("top_k"))]
+    pub top_k: Option<String>,
+    /// Keep the smallest set of tokens that reaches this probability; 1 is off
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = checked("top_p"))]
+    pub top_p: Option<String>,
+    /// Drop tokens below this share of the likeliest; 0 is off
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = checked("min_p"))]
+    pub min_p: Option<String>,
+    /// Divide the logits of tokens already seen; 1 is off
+    #[arg(long, alias = "repetition-penalty", value_name = "X", allow_negative_numbers = true, value_parser = checked("repetition_penalty"))]
+    pub repeat_penalty: Option<String>,
+    /// Subtract this for every occurrence in the answer; 0 is off
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = checked("frequency_penalty"))]
+    pub frequency_penalty: Option<String>,
+    /// Subtract this once a token occurs in the answer; 0 is off
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = checked("presence_penalty"))]
+    pub presence_penalty: Option<String>,
+    /// Same seed, same tokens; without one a seed is drawn and reported
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = checked("seed"))]
+    pub seed: Option<String>,
+    /// Longest answer, in tokens; without it until the context is full
+    #[arg(short = 'n', long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("max_tokens"))]
+    pub max_tokens: Option<String>,
+    /// End the answer before this text; may be repeated
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = non_empty)]
+    pub stop: Vec<String>,
+}
+
+/// Where and how the engine runs.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Engine")]
+pub struct EngineFlags {
+    /// Longest prompt plus answer, in tokens [default: the model's, where memory allows]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("ctx"))]
+    pub ctx: Option<String>,
+    /// Worker threads [default: one for each physical core]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = checked("threads"))]
+    pub threads: Option<String>,
+    /// auto or cpu; this build has no CUDA backend yet
+    #[arg(long, value_name = "DEVICE", value_parser = checked("device"))]
+    pub device: Option<String>,
+    /// Memory for the KV cache, such as 512MiB [default: one full context]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = checked("kv_memory"))]
+    pub kv_memory: Option<String>,
+    /// Token budget of one step [default: 512]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("max_batched_tokens"))]
+    pub max_batched_tokens: Option<String>,
+    /// Where fetched models are kept [default: see `glassbox paths`]
+    #[arg(long = "models-dir", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub models: Option<String>,
+    /// Never touch the network
+    #[arg(long)]
+    pub offline: bool,
+}
+
+/// What a chat starts with.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Prompt")]
+pub struct PromptFlags {
+    /// System prompt
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub system: Option<String>,
+    /// Use this chat template (Jinja) instead of the model's own
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub chat_template: Option<PathBuf>,
+}
+
+/// One answer, for scripts.
+#[derive(Args, Clone, Debug, Default)]
+pub struct RunArgs {
+    /// A model's name or path, then the prompt. A single word that names no model is the prompt
+    #[arg(value_name = "MODEL] [PROMPT", value_hint = ValueHint::FilePath)]
+    pub words: Vec<String>,
+    /// The model; everything else is then the prompt
+    #[arg(short, long, value_name = "MODEL", value_hint = ValueHint::FilePath)]
+    pub model: Option<String>,
+    /// The prompt; - reads it from stdin
+    #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub prompt: Option<String>,
+    /// Add a text file to the prompt; may be repeated. Order: stdin, files, prompt
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: Vec<PathBuf>,
+    #[command(flatten)]
+    pub chat: PromptFlags,
+    /// Send the prompt as it is, without a chat template
+    #[arg(long, conflicts_with_all = ["system", "chat_template"], help_heading = "Prompt")]
+    pub raw: bool,
+
+    /// One JSON object instead of text; same as --output-format json
+    #[arg(long, conflicts_with = "output_format", help_heading = "Output")]
+    pub json: bool,
+    /// What goes to stdout
+    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
+    pub output_format: Option<Format>,
+    /// With JSON output: every token with its K likeliest alternatives
+    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = checked("logprobs"), help_heading = "Output")]
+    pub logprobs: Option<String>,
+    /// Answers to sample from the one prompt, in one batch; choice i uses seed + i
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), allow_negative_numbers = true, help_heading = "Output")]
+    pub choices: u32,
+    /// Where the model's thoughts go, in text output [default: hide]
+    #[arg(long, value_enum, value_name = "WHERE", help_heading = "Output")]
+    pub reasoning: Option<ShowReasoning>,
+    /// Print the answer when it is complete
+    #[arg(long, help_heading = "Output")]
+    pub no_stream: bool,
+    /// With ndjson output: a line for every engine step
+    #[arg(long, help_heading = "Output")]
+    pub steps: bool,
+    /// Nothing on stderr but errors
+    #[arg(short, long, help_heading = "Output")]
+    pub quiet: bool,
+    /// Tokens and speed on stderr at the end
+    #[arg(long, help_heading = "Output")]
+    pub stats: bool,
+    /// Show what would run, each setting with where it is from, and stop
+    #[arg(long, help_heading = "Output")]
+    pub dry_run: bool,
+    /// Fetch the model without asking if it is not here
+    #[arg(short, long, help_heading = "Engine")]
+    pub yes: bool,
+
+    #[command(flatten)]
+    pub sampling: SamplingFlags,
+    #[command(flatten)]
+    pub engine: EngineFlags,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// The answer only, as it comes
+    #[default]
+    Text,
+    /// One object at the end
+    Json,
+    /// An event a line, as it comes
+    Ndjson,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShowReasoning {
+    /// On stdout, between <think> and </think>
+    Show,
+    #[default]
+    Hide,
+    Stderr,
+}
+
+impl RunArgs {
+    pub fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output_format.unwrap_or_default() }
+    }
+
+    pub fn given(&self) -> Vec<Given> {
+        let mut given = self.sampling.given();
+        given.extend(self.engine.given());
+        given.extend(self.logprobs.iter().map(|k| flag("logprobs", k)));
+        given
+    }
+}
+
+impl SamplingFlags {
+    pub fn given(&self) -> Vec<Given> {
+        let mut given = flags([
+            ("temperature", &self.temp),
+            ("top_k", &self.top_k),
+            ("top_p", &self.top_p),
+            ("min_p", &self.min_p),
+            ("repetition_penalty", &self.repeat_penalty),
+            ("frequency_penalty", &self.frequency_penalty),
+            ("presence_penalty", &self.presence_penalty),
+            ("seed", &self.seed),
+            ("max_tokens", &self.max_tokens),
+        ]);
+        if !self.stop.is_empty() {
+            given.push(
+                Given::stop(self.stop.clone(), Origin::Flag)
+                    .expect("clap refused empty stop strings already"),
+            );
+        }
+        given
+    }
+}
+
+impl EngineFlags {
+    pub fn given(&self) -> Vec<Given> {
+        let offline = self.offline.then(|| "true".to_owned());
+        flags([
+            ("ctx", &self.ctx),
+            ("threads", &self.threads),
+            ("device", &self.device),
+            ("kv_memory", &self.kv_memory),
+            ("max_batched_tokens", &self.max_batched_tokens),
+            ("models", &self.models),
+            ("offline", &offline),
+        ])
+    }
+}
+
+fn flags<'a>(pairs: impl IntoIterator<Item = (&'static str, &'a Option<String>)>) -> Vec<Given> {
+    pairs.into_iter().filter_map(|(name, text)| Some(flag(name, text.as_ref()?))).collect()
+}
+
+fn flag(name: &str, text: &str) -> Given {
+    Given::new(name, text, Origin::Flag).expect("clap checked the same text already")
+}
+
+/// A clap value parser that keeps the text and refuses what the setting `name` refuses.
+fn checked(name: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {
+    move |text| Given::new(name, text, Origin::Flag).map(|_| text.to_owned())
+}
+
+fn non_empty(text: &str) -> Result<String, String> {
+    Given::stop(vec![text.to_owned()], Origin::Flag).map(|_| text.to_owned())
+}

@@ -1,0 +1,264 @@
+use super::EngineSettings;
+use std::path::PathBuf;
+
+/// Everything that can be set beside the sampling parameters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// What runs when no model is named.
+    pub model: String,
+    pub device: Device,
+    /// Never touch the network.
+    pub offline: bool,
+    /// Where fetched models are kept, instead of the user's data folder.
+    pub models: Option<PathBuf>,
+    pub engine: EngineSettings,
+    /// `dark`, `light`, `contrast`, or the name of a file in the themes folder.
+    pub theme: Option<String>,
+    /// Draw with ASCII only.
+    pub ascii: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            model: "smollm2-135m".into(),
+            device: Device::Auto,
+            offline: false,
+            models: None,
+            engine: EngineSettings::default(),
+            theme: None,
+            ascii: false,
+        }
+    }
+}
+
+/// Where the model should run. This build has a CPU backend only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// The best there is.
+    Auto,
+    Cpu,
+}
+
+/// One setting: what flags, environment, config file and `--dry-run` all know of it. A new setting
+/// is one row of [`SETTINGS`].
+pub struct SettingSpec {
+    /// The config file's table and key; the variable is `GLASSBOX_` and the key in capitals.
+    pub table: &'static str,
+    pub name: &'static str,
+    pub help: &'static str,
+    pub get: fn(&Options) -> String,
+    /// Sets it from what was typed, or says what would be right.
+    pub set: fn(&mut Options, &str) -> Result<(), &'static str>,
+}
+
+pub const SETTINGS: &[SettingSpec] = &[
+    SettingSpec {
+        table: "engine",
+        name: "model",
+        help: "what runs when no model is named",
+        get: |o| o.model.clone(),
+        set: |o, typed| match typed.trim() {
+            "" => Err("a model's name or path"),
+            name => {
+                o.model = name.into();
+                Ok(())
+            }
+        },
+    },
+    SettingSpec {
+        table: "engine",
+        name: "device",
+        help: "auto or cpu",
+        get: |o| match o.device {
+            Device::Auto => "auto".into(),
+            Device::Cpu => "cpu".into(),
+        },
+        set: |o, typed| {
+            o.device = match typed {
+                "auto" => Device::Auto,
+                "cpu" => Device::Cpu,
+                "cuda" => return Err("auto or cpu: this build has no CUDA backend yet"),
+                _ => return Err("auto or cpu"),
+            };
+            Ok(())
+        },
+    },
+    SettingSpec {
+        table: "engine",
+        name: "offline",
+        help: "never touch the network",
+        get: |o| o.offline.to_string(),
+        set: |o, typed| yes_or_no(typed).map(|x| o.offline = x),
+    },
+    SettingSpec {
+        table: "engine",
+        name: "models",
+        help: "where fetched models are kept",
+        get: |o| o.models.as_ref().map_or_else(|| "none".into(), |d| d.display().to_string()),
+        set: |o, typed| match typed {
+            "" => Err("a folder"),
+            dir => {
+                o.models = Some(dir.into());
+                Ok(())
+            }
+        },
+    },
+    SettingSpec {
+        table: "engine",
+        name: "threads",
+        help: "worker threads; auto is one for each physical core",
+        get: |o| auto(o.engine.threads),
+        set: |o, typed| count_or_auto(typed, 1024).map(|x| o.engine.threads = x),
+    },
+    SettingSpec {
+        table: "engine",
+        name: "ctx",
+        help: "longest prompt plus answer, in tokens; auto is the model's",
+        get: |o| auto(o.engine.max_model_len),
+        set: |o, typed| count_or_auto(typed, 1 << 30).map(|x| o.engine.max_model_len = x),
+    },
+    SettingSpec {
+        table: "engine",
+        name: "kv_memory",
+        help: "memory for the KV cache, such as 512MiB or 2GiB; auto is one full context",
+        get: |o| auto(o.engine.kv_cache_bytes),
+        set: |o, typed| {
+            o.engine.kv_cache_bytes = match typed {
+                "auto" => None,
+                size => Some(parse_bytes(size)?),
+            };
+            Ok(())
+        },
+    },
+    SettingSpec {
+        table: "engine",
+        name: "max_batched_tokens",
+        help: "token budget of one step",
+        get: |o| o.engine.max_num_batched_tokens.to_string(),
+        set: |o, typed| count(typed, 1 << 20).map(|x| o.engine.max_num_batched_tokens = x),
+    },
+    SettingSpec {
+        table: "engine",
+        name: "max_seqs",
+        help: "most sequences in one step",
+        get: |o| o.engine.max_num_seqs.to_string(),
+        set: |o, typed| count(typed, 4096).map(|x| o.engine.max_num_seqs = x),
+    },
+    SettingSpec {
+        table: "engine",
+        name: "prefix_cache",
+        help: "keep the blocks of past prompts for the next one",
+        get: |o| o.engine.enable_prefix_caching.to_string(),
+        set: |o, typed| yes_or_no(typed).map(|x| o.engine.enable_prefix_caching = x),
+    },
+    SettingSpec {
+        table: "ui",
+        name: "theme",
+        help: "dark, light, contrast, or a file of the themes folder; auto looks at the terminal",
+        get: |o| o.theme.clone().unwrap_or_else(|| "auto".into()),
+        set: |o, typed| match typed {
+            "" => Err("a theme's name"),
+            "auto" => {
+                o.theme = None;
+                Ok(())
+            }
+            name => {
+                o.theme = Some(name.into());
+                Ok(())
+            }
+        },
+    },
+    SettingSpec {
+        table: "ui",
+        name: "ascii",
+        help: "draw with ASCII only",
+        get: |o| o.ascii.to_string(),
+        set: |o, typed| yes_or_no(typed).map(|x| o.ascii = x),
+    },
+];
+
+impl SettingSpec {
+    pub fn find(name: &str) -> Option<&'static SettingSpec> {
+        let name = name.replace('-', "_");
+        SETTINGS.iter().find(|spec| spec.name == name)
+    }
+}
+
+/// A number of bytes: `1048576`, `512MiB`, `2G` (binary, as `2GiB`), `1.5GB` (decimal).
+pub fn parse_bytes(typed: &str) -> Result<usize, &'static str> {
+    const EXPECTED: &str = "a size above 0 such as 512MiB or 2GiB, or auto";
+    let typed = typed.trim();
+    let digits = typed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(typed.len());
+    let (number, unit) = typed.split_at(digits);
+    let scale = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => 1024.0 * 1024.0,
+        "g" | "gib" => 1024.0 * 1024.0 * 1024.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        _ => return Err(EXPECTED),
+    };
+    let bytes = number.parse::<f64>().map_err(|_| EXPECTED)? * scale;
+    // Above 2^53 a float no longer counts single bytes, and no machine has that much.
+    if (1.0..9e15).contains(&bytes) { Ok(bytes as usize) } else { Err(EXPECTED) }
+}
+
+fn auto(value: Option<usize>) -> String {
+    value.map_or_else(|| "auto".into(), |x| x.to_string())
+}
+
+fn count_or_auto(typed: &str, max: usize) -> Result<Option<usize>, &'static str> {
+    match typed {
+        "auto" => Ok(None),
+        _ => count(typed, max).map(Some).map_err(|_| "a whole number above 0, or auto"),
+    }
+}
+
+fn count(typed: &str, max: usize) -> Result<usize, &'static str> {
+    typed.parse().ok().filter(|x| (1..=max).contains(x)).ok_or("a whole number above 0")
+}
+
+fn yes_or_no(typed: &str) -> Result<bool, &'static str> {
+    match typed.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "1" => Ok(true),
+        "false" | "no" | "off" | "0" => Ok(false),
+        _ => Err("true or false"),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_written() {
+        assert_eq!(parse_bytes("512MiB"), Ok(512 << 20));
+        assert_eq!(parse_bytes("2g"), Ok(2 << 30));
+        assert_eq!(parse_bytes("1.5GB"), Ok(1_500_000_000));
+        assert_eq!(parse_bytes("4096"), Ok(4096));
+        for bad in ["", "MiB", "-1", "0", "1e400", "12 parsecs", "99999999G", "1.2.3M"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_setting_takes_back_what_it_shows() {
+        let shown = Options { models: Some("/m".into()), ..Options::default() };
+        for spec in SETTINGS {
+            let mut again = Options::default();
+            (spec.set)(&mut again, &(spec.get)(&shown)).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
+            assert_eq!((spec.get)(&again), (spec.get)(&shown), "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn cuda_is_refused_with_the_reason() {
+        let device = SettingSpec::find("device").unwrap();
+        let refused = (device.set)(&mut Options::default(), "cuda").unwrap_err();
+        assert!(refused.contains("no CUDA backend yet"), "{refused}");
+    }
+}

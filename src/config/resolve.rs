@@ -1,0 +1,197 @@
+use super::{Options, SETTINGS, SettingSpec};
+use crate::protocol::{PARAMS, ParamSpec, SamplingParams};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Who said so, weakest first: a later one wins over an earlier one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    BuiltIn,
+    /// The model's own generation settings.
+    Model,
+    File {
+        path: PathBuf,
+        line: usize,
+    },
+    Environment(String),
+    Flag,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::BuiltIn => f.write_str("built-in"),
+            Origin::Model => f.write_str("model"),
+            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Origin::Environment(name) => f.write_str(name),
+            Origin::Flag => f.write_str("flag"),
+        }
+    }
+}
+
+/// One value from one source, checked.
+#[derive(Clone)]
+pub struct Given {
+    pub origin: Origin,
+    value: Value,
+}
+
+#[derive(Clone)]
+enum Value {
+    Param(&'static ParamSpec, String),
+    Setting(&'static SettingSpec, String),
+    Stop(Vec<String>),
+}
+
+impl Given {
+    /// Checks `text` against the range of the parameter or setting `name`; the error says what would
+    /// be right.
+    pub fn new(name: &str, text: &str, origin: Origin) -> Result<Self, String> {
+        let value = if let Some(spec) = ParamSpec::find(name) {
+            let mut trial = SamplingParams::default();
+            spec.parse(&mut trial, text).map_err(|e| e.to_string())?;
+            trial.check().map_err(|e| e.to_string())?;
+            Value::Param(spec, text.into())
+        } else if let Some(spec) = SettingSpec::find(name) {
+            (spec.set)(&mut Options::default(), text)
+                .map_err(|expected| format!("{name} must be {expected}, not {text:?}"))?;
+            Value::Setting(spec, text.into())
+        } else {
+            return Err(format!("unknown setting {name:?}"));
+        };
+        Ok(Self { origin, value })
+    }
+
+    pub fn stop(strings: Vec<String>, origin: Origin) -> Result<Self, String> {
+        match strings.iter().any(String::is_empty) {
+            true => Err("stop must be a non-empty text, not \"\"".into()),
+            false => Ok(Self { origin, value: Value::Stop(strings) }),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        match &self.value {
+            Value::Param(spec, _) => spec.name,
+            Value::Setting(spec, _) => spec.name,
+            Value::Stop(_) => "stop",
+        }
+    }
+}
+
+/// Every source laid over the one below it, and for each value where it came from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    pub sampling: SamplingParams,
+    pub options: Options,
+    origins: BTreeMap<&'static str, Origin>,
+}
+
+/// A line of `--dry-run`.
+#[derive(Clone, Debug, PartialEq, serde::Serialize)]
+pub struct SettingRow {
+    pub name: &'static str,
+    pub value: String,
+    pub origin: String,
+}
+
+impl Settings {
+    /// Of two values for one name the stronger origin wins, whatever their order here; of two flags
+    /// the later.
+    pub fn resolve(given: impl IntoIterator<Item = Given>) -> Self {
+        let mut given: Vec<Given> = given.into_iter().collect();
+        given.sort_by(|a, b| strength(&a.origin).cmp(&strength(&b.origin)));
+        let mut settings = Self::default();
+        for one in given {
+            settings.origins.insert(one.name(), one.origin.clone());
+            settings.apply(one.value);
+        }
+        settings
+    }
+
+    fn apply(&mut self, value: Value) {
+        match value {
+            Value::Param(spec, text) => {
+                spec.parse(&mut self.sampling, &text).expect("Given::new parsed the same text")
+            }
+            Value::Setting(spec, text) => {
+                (spec.set)(&mut self.options, &text).expect("Given::new parsed the same text")
+            }
+            Value::Stop(strings) => self.sampling.stop = strings,
+        }
+    }
+
+    pub fn origin(&self, name: &str) -> &Origin {
+        self.origins.get(name).unwrap_or(&Origin::BuiltIn)
+    }
+
+    /// Every value with its origin, in the order of the tables.
+    pub fn rows(&self) -> Vec<SettingRow> {
+        let params = PARAMS.iter().map(|spec| (spec.name, (spec.get)(&self.sampling).to_string()));
+        let stop = self.sampling.stop.iter().map(|s| format!("{s:?}")).collect::<Vec<_>>().join(" ");
+        let stop = if stop.is_empty() { "none".to_owned() } else { stop };
+        let options = SETTINGS.iter().map(|spec| (spec.name, (spec.get)(&self.options)));
+        params
+            .chain([("stop", stop)])
+            .chain(options)
+            .map(|(name, value)| SettingRow { name, value, origin: self.origin(name).to_string() })
+            .collect()
+    }
+}
+
+fn strength(origin: &Origin) -> u8 {
+    match origin {
+        Origin::BuiltIn => 0,
+        Origin::Model => 1,
+        Origin::File { .. } => 2,
+        Origin::Environment(_) => 3,
+        Origin::Flag => 4,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn file(line: usize) -> Origin {
+        Origin::File { path: "config.toml".into(), line }
+    }
+
+    #[test]
+    fn the_stronger_source_wins_and_is_remembered() {
+        let settings = Settings::resolve([
+            Given::new("temp", "0.2", Origin::Flag).unwrap(),
+            Given::new("temperature", "0.9", Origin::Model).unwrap(),
+            Given::new("top_k", "7", Origin::Model).unwrap(),
+            Given::new("top_k", "9", file(3)).unwrap(),
+            Given::new("threads", "2", Origin::Environment("GLASSBOX_THREADS".into())).unwrap(),
+            Given::new("threads", "8", file(4)).unwrap(),
+        ]);
+        assert_eq!(settings.sampling.temperature, 0.2);
+        assert_eq!(settings.origin("temperature"), &Origin::Flag);
+        assert_eq!(settings.sampling.top_k, 9);
+        assert_eq!(settings.origin("top_k").to_string(), "config.toml:3");
+        assert_eq!(settings.options.engine.threads, Some(2));
+        assert_eq!(settings.origin("threads").to_string(), "GLASSBOX_THREADS");
+        assert_eq!(settings.origin("min_p"), &Origin::BuiltIn);
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_refused_by_name() {
+        for (name, text) in [("temp", "-1"), ("top_p", "2"), ("top-p", "0"), ("threads", "0"), ("ctx", "x")] {
+            let Err(message) = Given::new(name, text, Origin::Flag) else { panic!("{name} {text} passed") };
+            assert!(message.contains("must be") && message.contains(text), "{message}");
+        }
+        assert!(Given::new("colour", "red", Origin::Flag).is_err());
+        assert!(Given::stop(vec![String::new()], Origin::Flag).is_err());
+    }
+
+    #[test]
+    fn every_row_says_where_its_value_is_from() {
+        let rows = Settings::resolve([Given::stop(vec!["\n".into()], file(1)).unwrap()]).rows();
+        assert_eq!(rows.len(), PARAMS.len() + 1 + SETTINGS.len());
+        let stop = rows.iter().find(|row| row.name == "stop").unwrap();
+        assert_eq!((stop.value.as_str(), stop.origin.as_str()), ("\"\\n\"", "config.toml:1"));
+    }
+}

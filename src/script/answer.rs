@@ -1,0 +1,87 @@
+use crate::protocol::{Event, Failure, FinishReason, ModelInfo, Outcome, Part, RequestId, TokenInfo, Usage};
+
+/// Everything that came back for one request, also when it ended early.
+#[derive(Debug)]
+pub struct Answer {
+    pub info: ModelInfo,
+    pub request: RequestId,
+    pub prompt_tokens: usize,
+    pub choices: Vec<Choice>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    pub text: String,
+    pub reasoning: String,
+    pub tokens: Vec<TokenInfo>,
+    /// `None` while it runs.
+    pub outcome: Option<Outcome>,
+}
+
+impl Answer {
+    pub fn new(info: ModelInfo, request: RequestId, n: u32) -> Self {
+        Self { info, request, prompt_tokens: 0, choices: vec![Choice::default(); n as usize] }
+    }
+
+    /// Events of other requests pass by.
+    pub fn take(&mut self, event: &Event) {
+        match event {
+            Event::Accepted { id, prompt_tokens, .. } if *id == self.request => {
+                self.prompt_tokens = *prompt_tokens;
+            }
+            Event::Token { seq, token } if seq.request == self.request => {
+                if let Some(choice) = self.choices.get_mut(seq.choice as usize) {
+                    choice.tokens.push((**token).clone());
+                }
+            }
+            Event::Delta { seq, part } if seq.request == self.request => {
+                if let Some(choice) = self.choices.get_mut(seq.choice as usize) {
+                    match part {
+                        Part::Text(text) => choice.text.push_str(text),
+                        Part::Reasoning(text) => choice.reasoning.push_str(text),
+                    }
+                }
+            }
+            Event::Finished { seq, outcome } if seq.request == self.request => {
+                if let Some(choice) = self.choices.get_mut(seq.choice as usize) {
+                    choice.outcome = Some((**outcome).clone());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.choices.iter().all(|choice| choice.outcome.is_some())
+    }
+
+    /// The first choice that failed.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.choices.iter().find_map(|choice| match &choice.outcome.as_ref()?.reason {
+            FinishReason::Error(failure) => Some(failure),
+            _ => None,
+        })
+    }
+
+    pub fn has_content(&self) -> bool {
+        self.choices.iter().any(|c| !c.text.is_empty() || !c.reasoning.is_empty() || !c.tokens.is_empty())
+    }
+
+    /// Of all choices together; the one prompt counts once.
+    pub fn usage(&self) -> Usage {
+        let of = |choice: &Choice| choice.outcome.as_ref().map_or_else(Usage::default, |o| o.usage);
+        let mut total = self.choices.first().map_or_else(Usage::default, of);
+        for other in self.choices.iter().skip(1).map(of) {
+            total.completion_tokens += other.completion_tokens;
+            total.reasoning_tokens += other.reasoning_tokens;
+        }
+        total
+    }
+}
+
+impl Choice {
+    /// `abort` for one that was still running when everything ended.
+    pub fn finish_reason(&self) -> &'static str {
+        self.outcome.as_ref().map_or(FinishReason::Abort.name(), |o| o.reason.name())
+    }
+}

@@ -1,0 +1,163 @@
+use super::answer::Answer;
+use super::output::Printer;
+use super::status::{Quit, Status};
+use crate::protocol::{Command, Event, Failure, FailureKind, Handle, ModelInfo, Request};
+use std::io::{self, Write};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, sleep, sleep_until};
+
+/// What the user's shell may send meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Ctrl-C.
+    Interrupt,
+    /// SIGTERM, SIGHUP.
+    Terminate,
+}
+
+impl From<Signal> for Status {
+    fn from(signal: Signal) -> Self {
+        match signal {
+            Signal::Interrupt => Status::Interrupted,
+            Signal::Terminate => Status::Terminated,
+        }
+    }
+}
+
+/// An interrupted engine may be inside a long step; the person at the keyboard does not wait for it.
+const GRACE: Duration = Duration::from_millis(150);
+
+/// Waits for the model, and shows that it loads.
+pub async fn wait_until_ready<O: Write, E: Write>(
+    handle: &mut Handle,
+    printer: &mut Printer<O, E>,
+    signals: &mut UnboundedReceiver<Signal>,
+) -> Result<ModelInfo, Quit> {
+    loop {
+        let events = tokio::select! {
+            biased;
+            Some(signal) = signals.recv() => return Err(Quit::new(signal.into(), "interrupted while loading")),
+            events = handle.events.recv() => events.ok_or_else(engine_gone)?,
+        };
+        for event in events {
+            match event {
+                Event::Loading { stage, done, total } => printer.loading(stage, done, total),
+                Event::Ready(info) => {
+                    printer.loaded();
+                    return Ok(*info);
+                }
+                Event::LoadFailed(failure) => {
+                    printer.loaded();
+                    // A reader of ndjson that has gone is told nothing; the error still is on stderr.
+                    let _ = printer.failure(&failure);
+                    return Err(failure.into());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Sends one request and writes what comes back, until its end.
+///
+/// A signal ends it early: what was written stays, the request is aborted, and the result says so.
+/// A reader of stdout that went away is no error, and the request is aborted as well.
+pub async fn answer<O: Write, E: Write>(
+    handle: &mut Handle,
+    info: ModelInfo,
+    request: Request,
+    printer: &mut Printer<O, E>,
+    signals: &mut UnboundedReceiver<Signal>,
+) -> Result<Status, Quit> {
+    let id = request.id;
+    let mut answer = Answer::new(info, id, request.n);
+    handle.commands.send(Command::Submit(Box::new(request))).map_err(|_| engine_gone())?;
+
+    let end = follow(handle, &mut answer, printer, signals).await;
+    if !answer.is_finished() {
+        // A dead engine has nothing left to abort.
+        let _ = handle.commands.send(Command::Abort(id));
+    }
+    match end.and_then(|end| printer.finish(&answer).map(|()| end)) {
+        Ok(End::Signal(signal)) => Ok(signal.into()),
+        Ok(End::EngineGone) => Err(engine_gone()),
+        Ok(End::Finished) => answer.failure().map_or(Ok(Status::Done), |f| Err(advise(f, &answer.info))),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(Status::Done),
+        Err(e) => Err(Quit::new(Status::Failed, format!("cannot write the answer: {e}"))),
+    }
+}
+
+enum End {
+    Finished,
+    Signal(Signal),
+    EngineGone,
+}
+
+async fn follow<O: Write, E: Write>(
+    handle: &mut Handle,
+    answer: &mut Answer,
+    printer: &mut Printer<O, E>,
+    signals: &mut UnboundedReceiver<Signal>,
+) -> io::Result<End> {
+    let mut stopped: Option<(Signal, Instant)> = None;
+    while !answer.is_finished() {
+        let deadline = stopped.map_or_else(Instant::now, |(_, at)| at);
+        let events = tokio::select! {
+            biased;
+            Some(signal) = signals.recv() => {
+                if stopped.is_some() {
+                    return Ok(End::Signal(signal));
+                }
+                // The abort's own end comes back as an event, with the last of the text before it.
+                let _ = handle.commands.send(Command::Abort(answer.request));
+                stopped = Some((signal, Instant::now() + GRACE));
+                continue;
+            }
+            () = sleep_until(deadline), if stopped.is_some() => break,
+            events = handle.events.recv() => events,
+        };
+        let Some(events) = events else { return Ok(End::EngineGone) };
+        for event in &events {
+            answer.take(event);
+            printer.event(event, answer)?;
+        }
+        printer.steps(&handle.snapshot.load())?;
+        printer.flush()?;
+    }
+    if let Some((signal, _)) = stopped {
+        return Ok(End::Signal(signal));
+    }
+    last_steps(handle, printer).await?;
+    Ok(End::Finished)
+}
+
+/// The snapshot with the last step follows the last event by a moment.
+async fn last_steps<O: Write, E: Write>(handle: &Handle, printer: &mut Printer<O, E>) -> io::Result<()> {
+    for _ in 0..20 {
+        let snapshot = handle.snapshot.load();
+        printer.steps(&snapshot)?;
+        if !printer.wants_steps() || snapshot.sequences.is_empty() {
+            break;
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+fn engine_gone() -> Quit {
+    Quit::new(Status::Failed, "the engine ended before the answer did")
+}
+
+fn advise(failure: &Failure, info: &ModelInfo) -> Quit {
+    let quit = Quit::from(failure.clone());
+    match failure.kind {
+        FailureKind::Template if !info.has_chat_template => {
+            quit.advise("--raw sends the prompt without a template, --chat-template FILE names one")
+        }
+        FailureKind::TooLong => {
+            quit.advise("shorten the prompt, or raise --ctx and --kv-memory where the model allows it")
+        }
+        _ => quit,
+    }
+}

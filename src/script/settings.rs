@@ -1,0 +1,51 @@
+use super::json;
+use crate::base::visible;
+use crate::config::SettingRow;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// `run --dry-run`: what would run, and where each value is from.
+pub fn print_settings(
+    out: &mut impl Write,
+    model: &str,
+    prompt: &str,
+    rows: &[SettingRow],
+    as_json: bool,
+) -> io::Result<()> {
+    if as_json {
+        return json::write_pretty(
+            out,
+            &serde_json::json!({ "model": model, "prompt": prompt, "settings": rows }),
+        );
+    }
+    writeln!(out, "model   {}", visible(model))?;
+    writeln!(out, "prompt  {}", visible(&format!("{prompt:?}")))?;
+    let width = |of: fn(&SettingRow) -> usize| rows.iter().map(of).max().unwrap_or(0);
+    let (names, values) = (width(|r| r.name.len()), width(|r| r.value.chars().count()));
+    for row in rows {
+        let value = visible(&row.value);
+        writeln!(out, "{:names$}  {value:values$}  {}", row.name, row.origin)?;
+    }
+    Ok(())
+}
+
+/// `paths`: names and places, one a line.
+pub fn print_paths(out: &mut impl Write, paths: &[(&str, &Path)], as_json: bool) -> io::Result<()> {
+    if as_json {
+        let map: serde_json::Map<_, _> = paths
+            .iter()
+            .map(|(name, path)| ((*name).to_owned(), path.display().to_string().into()))
+            .collect();
+        return json::write_pretty(out, &map);
+    }
+    let width = paths.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    paths
+        .iter()
+        .try_for_each(|(name, path)| writeln!(out, "{name:width$}  {}", visible(&path.display().to_string())))
+}
+
+/// Any other report as JSON.
+pub fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    json::write_pretty(out, value)
+}

@@ -1,0 +1,354 @@
+use super::byte_level::{ByteLevel, spell};
+use super::pre_tokenizer::PreTokenizer;
+use super::sentence_piece::SentencePiece;
+use super::specials::{Segment, SpecialTokens, Specials};
+use super::template::{ChatTemplate, TemplateError};
+use super::vocab::{Algorithm, END_THINK, Pieces, THINK, VocabError, VocabSpec};
+use super::{OutputOptions, OutputParser};
+use crate::protocol::TokenId;
+use serde_json::{Map, Value as Json, json};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// All that one model's files say about text: its tokenizer, its chat template, the tokens that
+/// begin and end things. Made once, shared by reference.
+pub struct TextModel {
+    encoder: Encoder,
+    pieces: Arc<Pieces>,
+    specials: SpecialTokens,
+    end_tokens: Vec<TokenId>,
+    /// Set where prompts begin with it.
+    pub(super) prompt_bos: Option<TokenId>,
+    pub(super) bos: Option<TokenId>,
+    pub(super) template: Result<ChatTemplate, TemplateError>,
+    /// `bos_token` and its like, as templates see them.
+    named_tokens: Map<String, Json>,
+    knows_think: bool,
+}
+
+enum Encoder {
+    ByteLevel(Box<ByteLevel>),
+    SentencePiece(SentencePiece),
+}
+
+impl TextModel {
+    /// A chat template that is not valid Jinja is no error here: prompts of plain text need none.
+    pub fn new(spec: VocabSpec) -> Result<TextModel, VocabError> {
+        let algorithm = spec.check()?;
+        let kinds = spec.kinds()?;
+        let pieces = Pieces::new(&spec, algorithm, kinds.clone())?;
+        let specials = SpecialTokens::new(&spec, &kinds, algorithm == Algorithm::SentencePiece);
+        let (encoder, pre_adds_bos) = match algorithm {
+            Algorithm::ByteLevel => {
+                let pre = PreTokenizer::named(spec.pre.as_deref())?;
+                let adds_bos = pre.add_bos;
+                (Encoder::ByteLevel(Box::new(ByteLevel::new(&spec, &kinds, pre)?)), adds_bos)
+            }
+            Algorithm::SentencePiece => {
+                (Encoder::SentencePiece(SentencePiece::new(&spec, &kinds, &pieces)), true)
+            }
+        };
+        let source = spec.chat_template.as_deref();
+        Ok(TextModel {
+            encoder,
+            pieces: Arc::new(pieces),
+            specials,
+            end_tokens: spec.end_tokens(),
+            prompt_bos: spec.bos.filter(|_| spec.add_bos.unwrap_or(pre_adds_bos)),
+            bos: spec.bos,
+            template: source.map_or(Err(TemplateError::Missing), ChatTemplate::new),
+            named_tokens: named_tokens(&spec),
+            knows_think: source.is_some_and(mentions_think) || spec.tokens.iter().any(|text| text == THINK),
+        })
+    }
+
+    /// A toy vocabulary: ids 0 to 255 are the bytes, 256 is the end token `<eos>`, 257 and 258 are
+    /// `<think>` and `</think>`. Its chat template joins the messages' contents with line breaks.
+    pub fn bytes() -> TextModel {
+        let mut tokens: Vec<String> = (0..=255).map(|byte| spell(byte).to_string()).collect();
+        tokens.extend(["<eos>", THINK, END_THINK].map(String::from));
+        let template =
+            "{% for message in messages %}{{ message.content }}{{ '\\n' if not loop.last }}{% endfor %}";
+        TextModel::new(VocabSpec {
+            model: "gpt2".into(),
+            pre: Some("gpt-2".into()),
+            types: [vec![1; 256], vec![3, 4, 4]].concat(),
+            tokens,
+            eos: Some(256),
+            chat_template: Some(template.into()),
+            ..VocabSpec::default()
+        })
+        .expect("a complete vocabulary without merges")
+    }
+
+    /// With another chat template than the file's, from `--chat-template`.
+    pub fn with_chat_template(mut self, source: &str) -> Result<TextModel, TemplateError> {
+        self.template = Ok(ChatTemplate::new(source)?);
+        self.knows_think |= mentions_think(source);
+        Ok(self)
+    }
+
+    pub fn vocab_size(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// The tokens that end an answer, ascending.
+    pub fn end_tokens(&self) -> &[TokenId] {
+        &self.end_tokens
+    }
+
+    pub fn has_chat_template(&self) -> bool {
+        self.template.is_ok()
+    }
+
+    /// Which tags separate thoughts from the answer: `think`, where vocabulary or template know them.
+    pub fn reasoning_parser(&self) -> Option<&str> {
+        self.knows_think.then_some("think")
+    }
+
+    /// Token ids of `text`, without BOS.
+    pub fn encode(&self, text: &str, specials: Specials) -> Vec<TokenId> {
+        self.encode_defused(text, specials, None)
+    }
+
+    /// The same, leaving out the `mark` that kept special tokens from being found.
+    pub(super) fn encode_defused(&self, text: &str, specials: Specials, mark: Option<char>) -> Vec<TokenId> {
+        let mut ids = Vec::new();
+        let text = self.canonical(text);
+        self.specials.split(&text, specials, |segment| match segment {
+            Segment::Token(id) => ids.push(id),
+            Segment::Text(text) => match mark.filter(|&mark| text.contains(mark)) {
+                Some(mark) => self.encode_plain(&text.replace(mark, ""), &mut ids),
+                None => self.encode_plain(text, &mut ids),
+            },
+        });
+        ids
+    }
+
+    fn encode_plain(&self, text: &str, ids: &mut Vec<TokenId>) {
+        match &self.encoder {
+            Encoder::ByteLevel(encoder) => encoder.encode(text, ids),
+            Encoder::SentencePiece(encoder) => encoder.encode(text, ids),
+        }
+    }
+
+    /// SentencePiece cannot tell U+2581 from a space.
+    fn canonical<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self.encoder {
+            Encoder::SentencePiece(_) if text.contains('▁') => text.replace('▁', " ").into(),
+            _ => text.into(),
+        }
+    }
+
+    /// `text` with `mark` inside everything that would be read as a special token.
+    pub(super) fn defuse(&self, text: &str, mark: char) -> String {
+        self.specials.defuse(&self.canonical(text), mark).into_owned()
+    }
+
+    /// The bytes a token stands for; of a control token its own name. Nothing for an unknown id.
+    pub fn piece(&self, id: TokenId) -> &[u8] {
+        self.pieces.bytes(id)
+    }
+
+    /// For display: bytes that are no character are U+FFFD.
+    pub fn piece_text(&self, id: TokenId) -> String {
+        String::from_utf8_lossy(self.piece(id)).into_owned()
+    }
+
+    pub fn is_control(&self, id: TokenId) -> bool {
+        self.pieces.is_control(id)
+    }
+
+    /// The template's output for `{"messages": [...], "tools": [...], ...}`, exactly. Special tokens in
+    /// messages are not defused: this shows what a template does.
+    pub fn render(&self, input: &Json) -> Result<String, TemplateError> {
+        let mut input = input.as_object().ok_or(TemplateError::Input)?.clone();
+        for (name, text) in &self.named_tokens {
+            input.entry(name).or_insert(text.clone());
+        }
+        let template = self.template.as_ref().map_err(TemplateError::clone)?;
+        template.render(&Json::Object(input))
+    }
+
+    /// A reader for one reply's tokens.
+    pub fn output(&self, options: OutputOptions) -> OutputParser {
+        let strip_space =
+            matches!(&self.encoder, Encoder::SentencePiece(encoder) if encoder.has_space_prefix());
+        let reasoning = options.parse_reasoning && self.knows_think;
+        OutputParser::new(self.pieces.clone(), strip_space, reasoning, options)
+    }
+}
+
+fn mentions_think(template: &str) -> bool {
+    template.contains(THINK) || template.contains(END_THINK)
+}
+
+fn named_tokens(spec: &VocabSpec) -> Map<String, Json> {
+    let named = [("bos_token", spec.bos), ("eos_token", spec.eos), ("unk_token", spec.unk)];
+    let texts =
+        named.into_iter().filter_map(|(name, id)| Some((name.to_owned(), json!(spec.tokens[id? as usize]))));
+    texts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::protocol::Part;
+    use std::time::{Duration, Instant};
+
+    const TINY: &str = include_str!("../../tests/fixtures/text/tiny_bpe.json");
+
+    fn tiny() -> (TextModel, Json) {
+        let json: Json = serde_json::from_str(TINY).unwrap();
+        let strings =
+            |key: &str| json[key].as_array().unwrap().iter().map(|s| s.as_str().unwrap().into()).collect();
+        let spec = VocabSpec {
+            model: "gpt2".into(),
+            pre: Some("gpt-2".into()),
+            tokens: strings("tokens"),
+            types: json["types"].as_array().unwrap().iter().map(|t| t.as_i64().unwrap() as i32).collect(),
+            merges: strings("merges"),
+            ..VocabSpec::default()
+        };
+        (TextModel::new(spec).unwrap(), json)
+    }
+
+    /// `<unk>`, `<s>`, the user-defined `<u>`, all bytes, then words, best first.
+    fn sentence_piece(words: &[&str], add_space_prefix: bool) -> TextModel {
+        let mut spec =
+            VocabSpec { model: "llama".into(), bos: Some(1), unk: Some(0), ..VocabSpec::default() };
+        let named = [("<unk>", 2), ("<s>", 3), ("<u>", 4)].map(|(text, kind)| (text.to_owned(), kind));
+        let bytes = (0..=255).map(|byte| (format!("<0x{byte:02X}>"), 6));
+        let words = words.iter().map(|word| ((*word).to_owned(), 1));
+        for (rank, (text, kind)) in named.into_iter().chain(bytes).chain(words).enumerate() {
+            spec.tokens.push(text);
+            spec.types.push(kind);
+            spec.scores.push(-(rank as f32));
+        }
+        spec.add_space_prefix = Some(add_space_prefix);
+        TextModel::new(spec).unwrap()
+    }
+
+    fn texts(model: &TextModel, ids: &[TokenId]) -> Vec<String> {
+        ids.iter().map(|&id| model.piece_text(id)).collect()
+    }
+
+    fn shown(model: &TextModel, ids: &[TokenId]) -> Vec<String> {
+        let mut parser = model.output(OutputOptions::default());
+        let mut parts: Vec<Part> = ids.iter().flat_map(|&id| parser.push(id).parts).collect();
+        parts.extend(parser.finish());
+        parts
+            .into_iter()
+            .map(|part| match part {
+                Part::Text(text) | Part::Reasoning(text) => text,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn byte_level_ids_equal_the_reference() {
+        let (model, json) = tiny();
+        for case in json["cases"].as_array().unwrap() {
+            let text = case["text"].as_str().unwrap();
+            let expected: Vec<TokenId> =
+                case["ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as TokenId).collect();
+            assert_eq!(model.encode(text, Specials::Parse), expected, "{text:?}");
+            assert_eq!(texts(&model, &expected).concat().contains('\u{FFFD}'), !text.is_ascii(), "{text:?}");
+        }
+    }
+
+    // BUGLOG T10.
+    #[test]
+    fn a_special_token_does_not_change_the_word_after_it() {
+        let (model, _) = tiny();
+        let start = model.encode("<|im_start|>", Specials::Parse);
+        assert_eq!(start.len(), 1);
+        let expected = [start, model.encode("user", Specials::Parse)].concat();
+        assert_eq!(model.encode("<|im_start|>user", Specials::Parse), expected);
+    }
+
+    // BUGLOG T12, T13.
+    #[test]
+    fn the_prefix_space_comes_back_after_every_special_token() {
+        let model = sentence_piece(&["▁G", "▁", "G"], true);
+        let encode = |text| texts(&model, &model.encode(text, Specials::Parse));
+        assert_eq!(encode("G"), [" G"]);
+        assert_eq!(encode(" G"), [" ", " G"]);
+        assert_eq!(encode("<s>G"), ["<s>", " G"]);
+        assert_eq!(encode("G<u>G"), [" G", "<u>", " G"]);
+        let bare = sentence_piece(&["▁G", "▁", "G"], false);
+        assert_eq!(texts(&bare, &bare.encode("<s>G G", Specials::Parse)), ["<s>", "G", " G"]);
+    }
+
+    // BUGLOG T08.
+    #[test]
+    fn only_the_first_space_of_a_reply_is_stripped() {
+        let model = sentence_piece(&["▁a", "▁b", "▁", "a", "b"], true);
+        let ids = model.encode("a b", Specials::Text);
+        assert_eq!(shown(&model, &ids), ["a", " b"]);
+        let control_first = [vec![1], ids.clone(), ids].concat();
+        assert_eq!(shown(&model, &control_first).concat(), "a b a b");
+        let bare = sentence_piece(&["▁Hello"], false);
+        assert_eq!(shown(&bare, &[259]), [" Hello"]);
+    }
+
+    // BUGLOG T09.
+    #[test]
+    fn byte_fallback_reads_back_as_characters() {
+        let model = sentence_piece(&["▁"], false);
+        let ids = model.encode("字字 é", Specials::Text);
+        assert_eq!(ids.len(), 9);
+        assert_eq!(shown(&model, &ids), ["字", "字", " ", "é"]);
+    }
+
+    // BUGLOG T05.
+    #[test]
+    fn ten_thousand_tokens_one_by_one() {
+        let (model, _) = tiny();
+        let text = "naïve 日本語 👍🏽 text ".repeat(400);
+        let ids = model.encode(&text, Specials::Text);
+        assert!(ids.len() >= 10_000, "{}", ids.len());
+        assert_eq!(shown(&model, &ids).concat(), text);
+    }
+
+    // BUGLOG T15, T16.
+    #[test]
+    fn a_long_unbroken_run_is_not_quadratic() {
+        let (model, _) = tiny();
+        for c in ["a", "_", " "] {
+            let text = c.repeat(400_000);
+            let start = Instant::now();
+            let ids = model.encode(&text, Specials::Parse);
+            // A tenth of a second; at the 4 s reported for 50,000 a quadratic merge would take minutes.
+            assert!(start.elapsed() < Duration::from_secs(20), "{c:?}: {:?}", start.elapsed());
+            assert_eq!(ids.iter().map(|&id| model.piece(id).len()).sum::<usize>(), text.len());
+        }
+    }
+
+    #[test]
+    fn the_toy_vocabulary_is_bytes() {
+        let model = TextModel::bytes();
+        assert_eq!((model.vocab_size(), model.end_tokens()), (259, &[256][..]));
+        assert_eq!(
+            model.encode("hé <think>", Specials::Text),
+            "hé <think>".bytes().map(u32::from).collect::<Vec<_>>()
+        );
+        assert_eq!(model.encode("a<think>", Specials::Parse), [97, 257]);
+        assert_eq!((model.piece(0xE9), model.piece_text(0xE9).as_str()), (&[0xE9][..], "\u{FFFD}"));
+        assert_eq!((model.piece_text(256).as_str(), model.piece_text(4000).as_str()), ("<eos>", ""));
+        assert!(model.is_control(256) && !model.is_control(257));
+        assert_eq!(model.reasoning_parser(), Some("think"));
+        let rendered =
+            model.render(&json!({ "messages": [{ "role": "user", "content": "<think>" }] })).unwrap();
+        assert_eq!(rendered, "<think>");
+    }
+
+    #[test]
+    fn reasoning_is_parsed_only_where_the_model_knows_it() {
+        let (model, _) = tiny();
+        assert_eq!(model.reasoning_parser(), None);
+        let opened = model.with_chat_template("{{ '<think>' }}").unwrap();
+        assert_eq!(opened.reasoning_parser(), Some("think"));
+    }
+}

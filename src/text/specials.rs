@@ -1,0 +1,287 @@
+use super::vocab::{Kind, VocabSpec};
+use crate::protocol::TokenId;
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// What becomes of text that looks like a special token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Specials {
+    /// It is text: for everything a user wrote.
+    Text,
+    /// It is the token: for what a template wrote.
+    Parse,
+}
+
+/// A stretch of text, or the token found between two of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Segment<'t> {
+    Text(&'t str),
+    Token(TokenId),
+}
+
+/// Finds the tokens that are written out in text rather than made by merging: control tokens and
+/// user-defined ones, the longest at each place.
+///
+/// Not all of them are structure. Some vocabularies define runs of white space and HTML tags this
+/// way, which belong to ordinary text ([`is_plain`]); everything else never comes out of text that
+/// must stay text.
+pub(super) struct SpecialTokens {
+    by_text: HashMap<Vec<u8>, Special>,
+    /// [256], by first byte: the lengths in bytes of the tokens that begin with it, longest first.
+    lengths: Vec<Vec<usize>>,
+}
+
+#[derive(Clone, Copy)]
+struct Special {
+    id: TokenId,
+    structural: bool,
+}
+
+impl SpecialTokens {
+    /// `spaces_as_bars`: the vocabulary writes a space as U+2581.
+    pub fn new(spec: &VocabSpec, kinds: &[Kind], spaces_as_bars: bool) -> Self {
+        let template = spec.chat_template.as_deref().unwrap_or_default();
+        let mut found = Self { by_text: HashMap::new(), lengths: vec![Vec::new(); 256] };
+        for (id, text) in spec.tokens.iter().enumerate() {
+            let text = if spaces_as_bars { Cow::Owned(text.replace('▁', " ")) } else { Cow::from(text) };
+            let structural = match kinds[id] {
+                Kind::Control | Kind::Unknown => true,
+                Kind::UserDefined => !is_plain(&text) || (!is_blank(&text) && template.contains(&*text)),
+                _ => continue,
+            };
+            // One character cannot be told from text.
+            if text.is_empty() || (structural && text.chars().nth(1).is_none()) {
+                continue;
+            }
+            found.add(&text, Special { id: id as TokenId, structural });
+        }
+        found.lengths.iter_mut().for_each(|lengths| {
+            lengths.sort_unstable_by(|a, b| b.cmp(a));
+            lengths.dedup();
+        });
+        found
+    }
+
+    fn add(&mut self, text: &str, special: Special) {
+        self.lengths[text.as_bytes()[0] as usize].push(text.len());
+        self.by_text.entry(text.as_bytes().to_vec()).or_insert(special);
+    }
+
+    /// Cuts `text` at the tokens found in it.
+    pub fn split<'t>(&self, text: &'t str, specials: Specials, mut segment: impl FnMut(Segment<'t>)) {
+        let (mut at, mut done) = (0, 0);
+        while at < text.len() {
+            let Some((len, id)) = self.longest_at(text, at, specials) else {
+                at += 1;
+                continue;
+            };
+            if at > done {
+                segment(Segment::Text(&text[done..at]));
+            }
+            segment(Segment::Token(id));
+            at += len;
+            done = at;
+        }
+        if done < text.len() {
+            segment(Segment::Text(&text[done..]));
+        }
+    }
+
+    fn longest_at(&self, text: &str, at: usize, specials: Specials) -> Option<(usize, TokenId)> {
+        let bytes = &text.as_bytes()[at..];
+        let lengths = &self.lengths[bytes[0] as usize];
+        lengths.iter().filter(|&&len| len <= bytes.len()).find_map(|&len| {
+            let special = self.by_text.get(&bytes[..len])?;
+            (!special.structural || specials == Specials::Parse).then_some((len, special.id))
+        })
+    }
+
+    /// `text` with `mark` inside every token that is structure, so that none is found in it any more,
+    /// nor across its ends in whatever a template puts before and behind it. White space at the ends
+    /// stays at the ends, so that templates can still trim it.
+    pub fn defuse<'t>(&self, text: &'t str, mark: char) -> Cow<'t, str> {
+        let mut places: Vec<usize> = self.structural_starts(text).map(|at| after_first(text, at)).collect();
+        places.extend(self.begun_at_end(text).map(|at| after_first(text, at)));
+        places.extend(self.ends_at_start(text));
+        if places.is_empty() {
+            return text.into();
+        }
+        places.sort_unstable();
+        places.dedup();
+        let mut defused = String::with_capacity(text.len() + places.len() * mark.len_utf8());
+        let mut done = 0;
+        for place in places {
+            defused.push_str(&text[done..place]);
+            defused.push(mark);
+            done = place;
+        }
+        defused.push_str(&text[done..]);
+        defused.into()
+    }
+
+    /// Where a token that is structure begins in `text`, overlapping ones included.
+    fn structural_starts<'t>(&'t self, text: &'t str) -> impl Iterator<Item = usize> + 't {
+        let bytes = text.as_bytes();
+        let has_structure = move |at: usize| {
+            self.lengths[bytes[at] as usize].iter().any(|&len| {
+                let end = (at + len).min(bytes.len());
+                self.by_text.get(&bytes[at..end]).is_some_and(|special| special.structural)
+            })
+        };
+        (0..bytes.len()).filter(move |&at| has_structure(at))
+    }
+
+    /// Where the beginning of such a token reaches the end of `text`, trimmed.
+    fn begun_at_end<'t>(&'t self, text: &'t str) -> impl Iterator<Item = usize> + 't {
+        let bytes = text.trim_end().as_bytes();
+        let longest = self.lengths.iter().flatten().max().copied().unwrap_or(0);
+        let first = bytes.len().saturating_sub(longest);
+        (first..bytes.len())
+            .filter(|&at| !self.lengths[bytes[at] as usize].is_empty())
+            .filter(move |&at| self.structures().any(|token| token.starts_with(&bytes[at..])))
+    }
+
+    /// The start of `text`, trimmed, if the end of such a token stands there.
+    fn ends_at_start(&self, text: &str) -> Option<usize> {
+        let trimmed = text.trim_start().as_bytes();
+        let is_end = |end: &[u8]| trimmed.starts_with(end);
+        let found = self.structures().any(|token| (1..token.len()).any(|at| is_end(&token[at..])));
+        found.then_some(text.len() - trimmed.len())
+    }
+
+    fn structures(&self) -> impl Iterator<Item = &[u8]> {
+        self.by_text.iter().filter(|(_, special)| special.structural).map(|(text, _)| text.as_slice())
+    }
+}
+
+fn after_first(text: &str, at: usize) -> usize {
+    at + text[at..].chars().next().map_or(1, char::len_utf8)
+}
+
+fn is_blank(text: &str) -> bool {
+    text.chars().all(char::is_whitespace)
+}
+
+/// White space, or an HTML tag: ordinary text for which a vocabulary happens to have a token.
+fn is_plain(text: &str) -> bool {
+    let tag = text.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
+    let name = tag.map(|inner| inner.strip_prefix('/').unwrap_or(inner));
+    is_blank(text) || name.is_some_and(|name| HTML.contains(&name))
+}
+
+const HTML: &[&str] = &[
+    "a",
+    "b",
+    "blockquote",
+    "body",
+    "br",
+    "caption",
+    "code",
+    "div",
+    "em",
+    "footer",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "head",
+    "header",
+    "hr",
+    "html",
+    "i",
+    "iframe",
+    "img",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "s",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "tfoot",
+    "th",
+    "thead",
+    "tr",
+    "u",
+    "ul",
+];
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn specials(tokens: &[(&str, i32)], template: &str) -> SpecialTokens {
+        let spec = VocabSpec {
+            model: "gpt2".into(),
+            tokens: tokens.iter().map(|(text, _)| (*text).into()).collect(),
+            types: tokens.iter().map(|(_, kind)| *kind).collect(),
+            chat_template: Some(template.into()),
+            ..VocabSpec::default()
+        };
+        SpecialTokens::new(&spec, &spec.kinds().unwrap(), false)
+    }
+
+    fn split<'t>(found: &SpecialTokens, text: &'t str, specials: Specials) -> Vec<Segment<'t>> {
+        let mut segments = Vec::new();
+        found.split(text, specials, |segment| segments.push(segment));
+        segments
+    }
+
+    #[test]
+    fn the_longest_token_at_each_place_is_taken() {
+        let found = specials(&[("<|a|>", 3), ("<|a|><|b|>", 3), ("x", 1)], "");
+        let text = "x<|a|>é<|a|><|b|><|a|";
+        use Segment::{Text, Token};
+        assert_eq!(
+            split(&found, text, Specials::Parse),
+            [Text("x"), Token(0), Text("é"), Token(1), Text("<|a|")]
+        );
+        assert_eq!(split(&found, text, Specials::Text), [Text(text)]);
+    }
+
+    #[test]
+    fn white_space_and_html_are_text_unless_the_template_writes_them() {
+        use Segment::{Text, Token};
+        let tokens = [("\n\n", 4), ("<h1>", 4), ("<think>", 4), ("<tool_call>", 4)];
+        let found = specials(&tokens, "");
+        let text = "<h1>\n\n<think><tool_call>";
+        assert_eq!(split(&found, text, Specials::Text), [Token(1), Token(0), Text("<think><tool_call>")]);
+        let found = specials(&tokens, "{{ '<h1>\n\n' }}");
+        assert_eq!(split(&found, "<h1>\n\n", Specials::Text), [Text("<h1>"), Token(0)]);
+    }
+
+    #[test]
+    fn defused_text_holds_no_structure_and_keeps_its_ends() {
+        let found = specials(&[("<|a|>", 3), ("|><", 3), ("<s>", 3)], "");
+        let text = " <|a|><s><|b|>|><|a|>é<s> ";
+        let defused = found.defuse(text, '\u{E000}');
+        assert_eq!(split(&found, &defused, Specials::Parse), [Segment::Text(&defused)]);
+        assert_eq!(defused.replace('\u{E000}', ""), text);
+        assert!(defused.starts_with(" \u{E000}<") && defused.ends_with("> "));
+        assert!(matches!(found.defuse("plain < text", '\u{E000}'), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn no_structure_is_found_across_the_ends_of_defused_text() {
+        let found = specials(&[("<|a|>", 3), ("|><|", 3)], "");
+        for (before, text, behind) in
+            [("", "b|>", "<|a|>"), ("<|", "a|> b", ""), ("x|", "> y", ""), ("", "b <", "|a|>")]
+        {
+            let whole = [before, &found.defuse(text, '\u{E000}'), behind].concat();
+            let tokens = split(&found, &whole, Specials::Parse);
+            let own = if behind == "<|a|>" { vec![Segment::Token(0)] } else { vec![] };
+            let is_token = |segment: &&Segment| matches!(segment, Segment::Token(_));
+            assert_eq!(tokens.iter().filter(is_token).copied().collect::<Vec<_>>(), own, "{text}");
+        }
+        assert_eq!(found.defuse("> quoted\n", 'M'), "M> quoted\n");
+        assert_eq!(found.defuse(" a < ", 'M'), " a <M ");
+    }
+}

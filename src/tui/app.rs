@@ -1,0 +1,318 @@
+//! The screen's whole state, what comes in, and what is to be done about it.
+
+use super::chat::Chat;
+use super::composer::Composer;
+use super::meter::Meter;
+use super::port::{FetchEvent, ModelChoice, ScreenOptions};
+use super::theme::Theme;
+use crate::base::Ring;
+use crate::protocol::{Channel, Command, Event, LoadStage, ModelInfo, SamplingParams, SeqId, Snapshot};
+use crossterm::event::KeyEvent;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Message {
+    Key(KeyEvent),
+    Paste(String),
+    Resize(u16, u16),
+    /// Catalogue and disk, as found at the start or when asked for.
+    Models(Vec<ModelChoice>),
+    Engine(Vec<Event>),
+    /// Its threads ended without being told to.
+    EngineGone,
+    OpenFailed(String),
+    Snapshot(Arc<Snapshot>),
+    Fetch(FetchEvent),
+    /// A thread of the program panicked; the screen goes on.
+    Panicked(String),
+    Copied(Result<(), String>),
+}
+
+/// Something for the event loop to do.
+#[derive(Debug, PartialEq)]
+pub enum Effect {
+    Send(Command),
+    ListModels,
+    Fetch(String),
+    CancelFetch,
+    Open(String),
+    Copy(String),
+    /// Add to the history file.
+    Remember(String),
+    Suspend,
+    Redraw,
+    Quit,
+}
+
+pub struct App {
+    pub options: ScreenOptions,
+    pub theme: Theme,
+    pub size: (u16, u16),
+    /// When the message being handled came.
+    pub now: Duration,
+    pub models: Vec<ModelChoice>,
+    pub model: ModelState,
+    pub fetch: Option<Fetch>,
+    pub chat: Chat,
+    pub composer: Composer,
+    /// The chosen row of the slash completion.
+    pub completion: usize,
+    pub focus: Focus,
+    pub panels: Panels,
+    pub help_open: bool,
+    pub help_scroll: usize,
+    /// First line shown; none follows the end.
+    pub scroll: Option<usize>,
+    pub params: SamplingParams,
+    /// Parameters set in this session, by name.
+    pub set_here: Vec<&'static str>,
+    pub system: Option<String>,
+    /// False: thoughts come as text, tags and all.
+    pub parse_reasoning: bool,
+    pub snapshot: Arc<Snapshot>,
+    pub meter: Meter,
+    pub parsed: Ring<ParsedToken>,
+    pub paused: bool,
+    pub focused_seq: Option<SeqId>,
+    pub next_request: u64,
+    /// Said in the footer until then.
+    pub flash: Option<(String, Duration)>,
+    pub last_escape: Option<Duration>,
+    pub last_interrupt: Option<Duration>,
+    pub hinted: bool,
+    /// What the last frame showed: all lines of the transcript, and those in view.
+    pub shown: Cell<(usize, usize)>,
+    /// Blocks in a row of the map, as last drawn.
+    pub kv_row: Cell<usize>,
+}
+
+#[derive(Debug, Default)]
+pub enum ModelState {
+    #[default]
+    None,
+    Loading {
+        name: String,
+        stage: LoadStage,
+        done: u64,
+        total: u64,
+    },
+    Ready(Box<ModelInfo>),
+    Failed {
+        name: String,
+        message: String,
+    },
+}
+
+/// A download under way.
+#[derive(Debug)]
+pub struct Fetch {
+    pub name: String,
+    pub done: u64,
+    pub total: u64,
+    pub source: String,
+    pub started: Duration,
+    /// Bytes there when it started: what resuming saved.
+    pub resumed_at: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Focus {
+    Input,
+    Panel(Panel),
+}
+
+/// By the numbers people switch them with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Panel {
+    Sampling = 1,
+    Kv = 2,
+    Batch = 3,
+    Reasoning = 5,
+    Metrics = 6,
+}
+
+impl Panel {
+    pub const ALL: [Panel; 5] = [Panel::Sampling, Panel::Kv, Panel::Batch, Panel::Reasoning, Panel::Metrics];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Panel::Sampling => "sampling",
+            Panel::Kv => "kv blocks",
+            Panel::Batch => "batch",
+            Panel::Reasoning => "reasoning",
+            Panel::Metrics => "metrics",
+        }
+    }
+}
+
+/// How much room there is; what is shown is chosen, and remembered, for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SizeClass {
+    /// Transcript, input and header only.
+    Tiny,
+    /// One column and a drawer for one panel.
+    Compact,
+    /// Chat beside a column of panels.
+    Medium,
+    /// Panels on both sides.
+    Wide,
+}
+
+impl SizeClass {
+    pub fn of((width, height): (u16, u16)) -> Self {
+        match (width, height) {
+            (w, h) if w < 60 || h < 15 => SizeClass::Tiny,
+            (w, h) if w < 100 || h < 24 => SizeClass::Compact,
+            (w, _) if w < 160 => SizeClass::Medium,
+            _ => SizeClass::Wide,
+        }
+    }
+}
+
+/// Which panels are open, in each size class, and where each stands.
+pub struct Panels {
+    open: [Vec<Panel>; 4],
+    pub zoomed: bool,
+    /// The selected parameter.
+    pub param: usize,
+    /// A value being typed.
+    pub typing: Option<String>,
+    pub block: usize,
+    /// Steps back from the newest.
+    pub step_back: usize,
+    pub scroll: usize,
+}
+
+impl Default for Panels {
+    fn default() -> Self {
+        use Panel::{Batch, Kv, Metrics, Reasoning, Sampling};
+        let open = [
+            vec![],
+            vec![Sampling],
+            vec![Sampling, Kv, Batch],
+            vec![Sampling, Kv, Batch, Reasoning, Metrics],
+        ];
+        let param = crate::protocol::PARAMS.iter().position(|s| s.name == "temperature").unwrap_or(0);
+        Self { open, zoomed: false, param, typing: None, block: 0, step_back: 0, scroll: 0 }
+    }
+}
+
+impl Panels {
+    /// In number order.
+    pub fn open(&self, class: SizeClass) -> &[Panel] {
+        &self.open[class as usize]
+    }
+
+    /// Opens or closes; where one has room, opening it closes the other. True when it is open now.
+    pub fn toggle(&mut self, class: SizeClass, panel: Panel) -> bool {
+        let open = &mut self.open[class as usize];
+        if let Some(at) = open.iter().position(|p| *p == panel) {
+            open.remove(at);
+            return false;
+        }
+        match class {
+            SizeClass::Tiny => return false,
+            SizeClass::Compact => *open = vec![panel],
+            SizeClass::Medium | SizeClass::Wide => open.push(panel),
+        }
+        open.sort();
+        true
+    }
+}
+
+/// A token as the reasoning parser took it.
+#[derive(Clone, Debug)]
+pub struct ParsedToken {
+    pub seq: SeqId,
+    pub id: u32,
+    pub text: String,
+    pub channel: Channel,
+    pub held: String,
+}
+
+impl App {
+    pub fn new(options: ScreenOptions, theme: Theme, history: Vec<String>) -> Self {
+        Self {
+            params: options.params.clone(),
+            system: options.system.clone(),
+            options,
+            theme,
+            size: (80, 24),
+            now: Duration::ZERO,
+            models: Vec::new(),
+            model: ModelState::default(),
+            fetch: None,
+            chat: Chat::default(),
+            composer: Composer::with_history(history),
+            completion: 0,
+            focus: Focus::Input,
+            panels: Panels::default(),
+            help_open: false,
+            help_scroll: 0,
+            scroll: None,
+            set_here: Vec::new(),
+            parse_reasoning: true,
+            snapshot: Arc::default(),
+            meter: Meter::default(),
+            parsed: Ring::new(512),
+            paused: false,
+            focused_seq: None,
+            next_request: 1,
+            flash: None,
+            last_escape: None,
+            last_interrupt: None,
+            hinted: false,
+            shown: Cell::default(),
+            kv_row: Cell::new(1),
+        }
+    }
+
+    pub fn class(&self) -> SizeClass {
+        SizeClass::of(self.size)
+    }
+
+    pub fn ready(&self) -> Option<&ModelInfo> {
+        match &self.model {
+            ModelState::Ready(info) => Some(info),
+            _ => None,
+        }
+    }
+
+    /// The model offered for fetching while there is none.
+    pub fn offer(&self) -> Option<&ModelChoice> {
+        if !matches!(self.model, ModelState::None) || self.fetch.is_some() {
+            return None;
+        }
+        let wanted = self.options.model.as_deref();
+        let named = self.models.iter().find(|m| Some(m.name.as_str()) == wanted && !m.on_disk);
+        named.or_else(|| self.models.iter().find(|m| m.is_default && !m.on_disk))
+    }
+
+    /// Tokens of the conversation so far, as the engine counted them.
+    pub fn context_used(&self) -> usize {
+        let answers = self.chat.turns().rev().filter(|t| !t.side).flat_map(|t| &t.answers);
+        answers.filter_map(|a| Some(a.prompt_tokens? + a.tokens)).next().unwrap_or(0)
+    }
+
+    /// Whether time alone changes the picture, or the engine may without an event.
+    pub fn is_moving(&self) -> bool {
+        self.chat.is_running() || self.fetch.is_some() || matches!(self.model, ModelState::Loading { .. })
+    }
+
+    /// Where a sequence stands among those in the snapshot, for its colour.
+    pub fn hue(&self, seq: SeqId) -> usize {
+        self.snapshot.sequences.iter().position(|s| s.seq == seq).unwrap_or(seq.choice as usize)
+    }
+
+    /// What is written in the input, as it is seen there.
+    pub fn composer_text(&self) -> String {
+        self.composer.text()
+    }
+
+    pub fn say(&mut self, text: impl Into<String>) {
+        self.flash = Some((text.into(), self.now + Duration::from_secs(4)));
+    }
+}

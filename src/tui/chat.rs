@@ -1,0 +1,263 @@
+//! The conversation: turns with their answers, and notes between them.
+
+use super::transcript::Document;
+use crate::protocol::{
+    Event, FinishReason, Message, Outcome, PARAMS, Part, RequestId, Role, SamplingParams, SeqId, TokenInfo,
+};
+use std::time::Duration;
+
+#[derive(Default)]
+pub struct Chat {
+    pub entries: Vec<Entry>,
+    /// How thoughts are shown in every answer.
+    pub thoughts_open: bool,
+}
+
+pub enum Entry {
+    Turn(Turn),
+    Note(Note),
+}
+
+/// What a person said, and what was answered.
+pub struct Turn {
+    pub text: String,
+    pub shown: Document,
+    pub answers: Vec<Answer>,
+    /// Waits for the model, or for the answer before it.
+    pub queued: bool,
+    /// Several answers side by side; the chat goes on without them.
+    pub side: bool,
+}
+
+pub struct Note {
+    pub level: Level,
+    pub shown: Document,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    Info,
+    Good,
+    Bad,
+}
+
+/// One continuation as it streams.
+pub struct Answer {
+    pub seq: SeqId,
+    /// Its own prompt, where the turn has several.
+    pub title: Option<String>,
+    pub text: String,
+    pub reasoning: String,
+    pub body: Document,
+    pub thoughts: Document,
+    pub tokens: usize,
+    pub reasoning_tokens: usize,
+    pub prompt_tokens: Option<usize>,
+    pub cached_tokens: Option<usize>,
+    /// In force now; changes are marked in the text.
+    pub params: SamplingParams,
+    pub submitted: Duration,
+    pub first_token: Option<Duration>,
+    /// First and last token of its thoughts.
+    pub thinking: Option<(Duration, Duration)>,
+    pub outcome: Option<Box<Outcome>>,
+}
+
+impl Chat {
+    pub fn note(&mut self, level: Level, text: impl AsRef<str>) {
+        self.entries.push(Entry::Note(Note { level, shown: Document::note(text.as_ref()) }));
+    }
+
+    pub fn turns(&self) -> impl DoubleEndedIterator<Item = &Turn> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Turn(turn) => Some(turn),
+            Entry::Note(_) => None,
+        })
+    }
+
+    pub fn turns_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut Turn> {
+        self.entries.iter_mut().filter_map(|entry| match entry {
+            Entry::Turn(turn) => Some(turn),
+            Entry::Note(_) => None,
+        })
+    }
+
+    pub fn answers(&self) -> impl DoubleEndedIterator<Item = &Answer> {
+        self.turns().flat_map(|turn| &turn.answers)
+    }
+
+    pub fn answer_mut(&mut self, seq: SeqId) -> Option<&mut Answer> {
+        self.turns_mut().rev().flat_map(|turn| &mut turn.answers).find(|answer| answer.seq == seq)
+    }
+
+    /// Requests with an answer still to come, oldest first.
+    pub fn running(&self) -> Vec<RequestId> {
+        let mut ids: Vec<_> = self.answers().filter(|a| a.outcome.is_none()).map(|a| a.seq.request).collect();
+        ids.dedup();
+        ids
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.answers().rev().any(|a| a.outcome.is_none())
+    }
+
+    pub fn last_answer(&self) -> Option<&Answer> {
+        self.answers().next_back()
+    }
+
+    /// What the model is told: the turns before the first queued one, their answers, and `text`.
+    /// A turn that was refused is left out, so that the session stays usable.
+    pub fn messages(&self, system: Option<&str>, text: Option<&str>) -> Vec<Message> {
+        let mut messages: Vec<Message> = system.map(|s| Message::new(Role::System, s)).into_iter().collect();
+        for turn in self.turns().filter(|turn| !turn.queued && !turn.side) {
+            let Some(answer) = turn.answers.first().filter(|answer| !answer.is_refused()) else { continue };
+            messages.push(Message::new(Role::User, &turn.text));
+            let mut said = Message::new(Role::Assistant, &answer.text);
+            said.reasoning = (!answer.reasoning.is_empty()).then(|| answer.reasoning.clone());
+            messages.push(said);
+        }
+        messages.extend(text.map(|text| Message::new(Role::User, text)));
+        messages
+    }
+}
+
+impl Turn {
+    pub fn new(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            shown: Document::plain(text),
+            answers: Vec::new(),
+            queued: false,
+            side: false,
+        }
+    }
+}
+
+impl Answer {
+    pub fn new(seq: SeqId, params: SamplingParams, now: Duration) -> Self {
+        Self {
+            seq,
+            title: None,
+            text: String::new(),
+            reasoning: String::new(),
+            body: Document::default(),
+            thoughts: Document::plain(""),
+            tokens: 0,
+            reasoning_tokens: 0,
+            prompt_tokens: None,
+            cached_tokens: None,
+            params,
+            submitted: now,
+            first_token: None,
+            thinking: None,
+            outcome: None,
+        }
+    }
+
+    /// Takes an event that names this answer.
+    pub fn apply(&mut self, event: &Event, now: Duration) {
+        match event {
+            Event::Started { cached_tokens, .. } => self.cached_tokens = Some(*cached_tokens),
+            Event::Token { token, .. } => self.count(token, now),
+            Event::Delta { part: Part::Text(text), .. } => {
+                self.text.push_str(text);
+                self.body.push(text);
+            }
+            Event::Delta { part: Part::Reasoning(text), .. } => {
+                self.reasoning.push_str(text);
+                self.thoughts.push(text);
+                self.thinking = Some((self.thinking.map_or(now, |(from, _)| from), now));
+            }
+            Event::ParamsApplied { params, .. } => {
+                if let Some(note) = difference(&self.params, params) {
+                    self.body.mark(note);
+                }
+                self.params = (**params).clone();
+            }
+            Event::Finished { outcome, .. } => {
+                self.tokens = outcome.usage.completion_tokens;
+                self.reasoning_tokens = outcome.usage.reasoning_tokens;
+                self.outcome = Some(outcome.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// Ended by an error before it said anything.
+    pub fn is_refused(&self) -> bool {
+        let failed = self.outcome.as_ref().is_some_and(|o| matches!(o.reason, FinishReason::Error(_)));
+        failed && self.text.is_empty()
+    }
+
+    /// Milliseconds from sending to the first token: the engine's own measure once it is known.
+    pub fn ttft_ms(&self) -> Option<f64> {
+        let measured =
+            self.outcome.as_ref().filter(|o| o.usage.completion_tokens > 0).map(|o| o.timings.ttft_ms);
+        measured.or_else(|| Some((self.first_token? - self.submitted).as_secs_f64() * 1e3))
+    }
+
+    fn count(&mut self, token: &TokenInfo, now: Duration) {
+        self.tokens += 1;
+        self.first_token.get_or_insert(now);
+        if token.channel == crate::protocol::Channel::Reasoning {
+            self.reasoning_tokens += 1;
+        }
+    }
+}
+
+/// `temperature 0.8→0.2, top_k 40→20`; nothing when they are equal.
+fn difference(before: &SamplingParams, after: &SamplingParams) -> Option<String> {
+    let changed = PARAMS.iter().filter(|spec| (spec.get)(before) != (spec.get)(after));
+    let notes: Vec<String> =
+        changed.map(|s| format!("{} {}→{}", s.name, (s.get)(before), (s.get)(after))).collect();
+    (!notes.is_empty()).then(|| notes.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Failure, FailureKind, Timings, Usage};
+
+    fn finish(answer: &mut Answer, reason: FinishReason) {
+        let outcome = Outcome {
+            reason,
+            usage: Usage::default(),
+            timings: Timings::default(),
+            seed: 1,
+            params: SamplingParams::default(),
+        };
+        answer.apply(&Event::Finished { seq: answer.seq, outcome: Box::new(outcome) }, Duration::ZERO);
+    }
+
+    fn turn(text: &str, answer: &str, reason: FinishReason) -> Entry {
+        let mut turn = Turn::new(text);
+        let mut a = Answer::new(SeqId::default(), SamplingParams::default(), Duration::ZERO);
+        a.apply(&Event::Delta { seq: a.seq, part: Part::Text(answer.into()) }, Duration::ZERO);
+        finish(&mut a, reason);
+        turn.answers.push(a);
+        Entry::Turn(turn)
+    }
+
+    #[test]
+    fn stopped_answers_stay_in_the_conversation_and_refused_ones_do_not() {
+        // BUGLOG X28 (partial text kept) and K10 (the session stays usable).
+        let refused = FinishReason::Error(Failure::new(FailureKind::TooLong, "2059 tokens, 2048 fit"));
+        let mut chat = Chat::default();
+        chat.entries.push(turn("one", "partial", FinishReason::Abort));
+        chat.entries.push(turn("too long", "", refused));
+        let mut queued = Turn::new("later");
+        queued.queued = true;
+        chat.entries.push(Entry::Turn(queued));
+        let told: Vec<_> =
+            chat.messages(Some("be brief"), Some("two")).into_iter().map(|m| m.content).collect();
+        assert_eq!(told, ["be brief", "one", "partial", "two"]);
+    }
+
+    #[test]
+    fn only_what_changed_is_marked() {
+        let before = SamplingParams::default();
+        let after = SamplingParams { temperature: 0.2, seed: Some(7), ..before.clone() };
+        assert_eq!(difference(&before, &after).as_deref(), Some("temperature 0.8→0.2, seed none→7"));
+        assert_eq!(difference(&before, &before.clone()), None);
+    }
+}

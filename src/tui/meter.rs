@@ -1,0 +1,143 @@
+//! What the snapshots say over time: each holds only the newest steps, the panels want history.
+
+use crate::base::{Ring, Summary};
+use crate::protocol::{Outcome, SeqId, Snapshot, StepRecord};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Rates are over this span of engine time.
+const RATE_WINDOW_MS: f64 = 1_000.0;
+
+pub struct Meter {
+    /// Every step seen, oldest first.
+    pub steps: Ring<Arc<StepRecord>>,
+    /// Gaps between consecutive tokens of one sequence, in milliseconds.
+    pub gaps_ms: Ring<f64>,
+    /// Of finished choices.
+    pub ttft_ms: Ring<f64>,
+    pub tpot_ms: Ring<f64>,
+    pub e2el_ms: Ring<f64>,
+    pub last: Option<Outcome>,
+    last_step: Option<u64>,
+    last_token_ms: HashMap<SeqId, f64>,
+}
+
+impl Default for Meter {
+    fn default() -> Self {
+        Self {
+            steps: Ring::new(512),
+            gaps_ms: Ring::new(512),
+            ttft_ms: Ring::new(256),
+            tpot_ms: Ring::new(256),
+            e2el_ms: Ring::new(256),
+            last: None,
+            last_step: None,
+            last_token_ms: HashMap::new(),
+        }
+    }
+}
+
+impl Meter {
+    /// Takes the steps that are new in this snapshot.
+    pub fn observe(&mut self, snapshot: &Snapshot) {
+        for record in &snapshot.steps {
+            if self.last_step.is_none_or(|last| record.step > last) {
+                self.last_step = Some(record.step);
+                self.take(record);
+            }
+        }
+        self.last_token_ms.retain(|seq, _| snapshot.sequences.iter().any(|s| s.seq == *seq));
+    }
+
+    pub fn finished(&mut self, outcome: &Outcome) {
+        if outcome.usage.completion_tokens > 0 {
+            self.ttft_ms.push(outcome.timings.ttft_ms);
+            self.e2el_ms.push(outcome.timings.e2el_ms);
+        }
+        if outcome.usage.completion_tokens > 1 {
+            self.tpot_ms.push(outcome.timings.tpot_ms);
+        }
+        self.last = Some(outcome.clone());
+    }
+
+    /// Tokens generated per second of engine time, all sequences together.
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        let end = end_ms(self.steps.last()?);
+        let recent: Vec<_> =
+            self.steps.iter().rev().take_while(|s| end - end_ms(s) <= RATE_WINDOW_MS).collect();
+        let span = end - end_ms(recent.last()?);
+        let tokens: usize = recent.iter().take(recent.len() - 1).map(|s| sampled(s)).sum();
+        (span > 0.0 && tokens > 0).then(|| tokens as f64 / span * 1e3)
+    }
+
+    pub fn gaps(&self) -> Summary {
+        Summary::of(self.gaps_ms.iter().copied())
+    }
+
+    fn take(&mut self, record: &Arc<StepRecord>) {
+        let end = end_ms(record);
+        for row in record.rows.iter().filter(|row| row.sampled.is_some()) {
+            if let Some(before) = self.last_token_ms.insert(row.seq, end) {
+                self.gaps_ms.push(end - before);
+            }
+        }
+        self.steps.push(record.clone());
+    }
+}
+
+fn end_ms(record: &StepRecord) -> f64 {
+    record.started_ms + record.phases.total_ms()
+}
+
+/// Tokens drawn in a step.
+pub fn sampled(record: &StepRecord) -> usize {
+    record.rows.iter().filter(|row| row.sampled.is_some()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Phases, RequestId, RowKind, RowRecord, SequenceState, SequenceView};
+
+    fn step(number: u64, started_ms: f64, seqs: &[SeqId]) -> Arc<StepRecord> {
+        let rows = seqs.iter().map(|&seq| RowRecord {
+            seq,
+            kind: RowKind::Decode,
+            tokens: 1,
+            computed: 0,
+            sampled: Some(1),
+        });
+        let phases = Phases { forward_ms: 5.0, ..Phases::default() };
+        Arc::new(StepRecord { step: number, started_ms, phases, rows: rows.collect(), ..Default::default() })
+    }
+
+    #[test]
+    fn overlapping_snapshots_count_each_step_once() {
+        let seqs = [0, 1].map(|choice| SeqId { request: RequestId(1), choice });
+        let steps: Vec<_> = (0..6).map(|i| step(i, i as f64 * 10.0, &seqs)).collect();
+        let view = |seq| SequenceView {
+            seq,
+            state: SequenceState::Running,
+            prompt_tokens: 1,
+            cached_tokens: 0,
+            generated_tokens: 1,
+            computed_tokens: 1,
+            blocks: vec![],
+            params: Default::default(),
+            preemptions: 0,
+        };
+        let snapshot = |range: std::ops::Range<usize>| Snapshot {
+            steps: steps[range].to_vec(),
+            sequences: seqs.map(view).to_vec(),
+            ..Snapshot::default()
+        };
+        let mut meter = Meter::default();
+        meter.observe(&snapshot(0..4));
+        meter.observe(&snapshot(2..6));
+        assert_eq!(meter.steps.len(), 6);
+        assert_eq!((meter.gaps().count, meter.gaps().p50), (10, 10.0));
+        assert_eq!(meter.tokens_per_second(), Some(200.0));
+        meter.observe(&Snapshot::default());
+        assert!(meter.last_token_ms.is_empty());
+    }
+}

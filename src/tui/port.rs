@@ -1,0 +1,74 @@
+use crate::protocol::{Handle, SamplingParams};
+use std::path::PathBuf;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// A model the person may choose.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelChoice {
+    pub name: String,
+    pub description: String,
+    /// Of the file.
+    pub bytes: u64,
+    pub licence: String,
+    /// Where the file is, or will be.
+    pub target: String,
+    pub on_disk: bool,
+    pub is_default: bool,
+    /// Longest prompt plus answer it was trained for, in tokens.
+    pub context: usize,
+}
+
+/// How a download goes. `Done`, `Failed` or `Cancelled` comes last, and once.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FetchEvent {
+    Progress { done: u64, total: u64, source: String },
+    Done { path: String },
+    Failed(String),
+    Cancelled,
+}
+
+/// What the screen needs of model management, which lives outside it.
+pub trait Models: Send {
+    /// The catalogue and what else is on disk, the catalogue's default among them.
+    fn list(&mut self) -> Vec<ModelChoice>;
+
+    /// Starts fetching in the background. Calling it for what is partly there resumes.
+    fn fetch(&mut self, name: &str) -> UnboundedReceiver<FetchEvent>;
+
+    fn cancel_fetch(&mut self);
+
+    /// Returns at once; the model loads in the background and reports with
+    /// [`Event::Loading`](crate::protocol::Event::Loading), `Ready` or `LoadFailed`.
+    ///
+    /// # Errors
+    /// No such model or file.
+    fn open(&mut self, name_or_path: &str) -> Result<Handle, String>;
+}
+
+/// What the person chose before the screen opened.
+#[derive(Clone, Debug, Default)]
+pub struct ScreenOptions {
+    /// Catalogue name or path; `None` opens what is at hand, or offers the default.
+    pub model: Option<String>,
+    pub system: Option<String>,
+    pub params: SamplingParams,
+    /// `dark`, `light`, `contrast`, or a file's stem in `themes`.
+    pub theme: Option<String>,
+    pub themes: Option<PathBuf>,
+    /// Draw with ASCII characters only.
+    pub ascii: bool,
+    /// No colour, whatever the environment says; `NO_COLOR` is obeyed without it.
+    pub no_color: bool,
+    /// Where earlier inputs are kept; `None` keeps them for this session only.
+    pub history: Option<PathBuf>,
+    /// Fetch a missing model without being told to.
+    pub fetch_without_asking: bool,
+}
+
+/// Why the screen closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Quit,
+    /// SIGINT, SIGTERM or SIGHUP, by number; the exit status is 128 more.
+    Signal(i32),
+}

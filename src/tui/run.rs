@@ -1,0 +1,361 @@
+//! The event loop: waits for whatever comes first, lets `update` decide, carries out what it says,
+//! and draws at most every 33 ms and only when something changed.
+
+use super::app::{App, Effect, Message};
+use super::port::{Ended, FetchEvent, Models, ScreenOptions};
+use super::replies::ReplyFilter;
+use super::signals::{Signal, Signals};
+use super::terminal::Screen;
+use super::theme::{Depth, Theme};
+use super::{transcript, update};
+use crate::base::Clock;
+use crate::protocol::{Command, Event as EngineEvent, Handle, Snapshot};
+use crossterm::event::{Event as TerminalEvent, EventStream};
+use futures_util::StreamExt;
+use ratatui::Viewport;
+use std::fs;
+use std::io::{BufWriter, IsTerminal, Stdout, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+const FRAME: Duration = Duration::from_millis(33);
+/// Engine and screen keep looking at each other this long after the last event, because a snapshot
+/// may follow it.
+const AFTERGLOW: Duration = Duration::from_millis(500);
+/// Event batches taken before keys get another turn.
+const BATCHES: usize = 64;
+/// Inputs of earlier sessions that are read back.
+const HISTORY: usize = 1_000;
+
+/// Opens the screen and returns when it is closed; the terminal is then as it was.
+///
+/// # Errors
+/// There is no terminal, the theme cannot be read, or the terminal is lost.
+pub fn run(options: ScreenOptions, models: Box<dyn Models>) -> anyhow::Result<Ended> {
+    if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
+        anyhow::bail!("the screen needs a terminal; for scripts and pipes there is `glassbox run`");
+    }
+    let name = options.theme.as_deref().unwrap_or("dark");
+    let theme = Theme::load(name, options.themes.as_deref(), Depth::detect(options.no_color))?;
+    let history = options.history.as_deref().map(read_history).unwrap_or_default();
+    let app = App::new(options, theme, history);
+    std::thread::spawn(transcript::warm_up);
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = runtime.block_on(Session::run(app, models));
+    // Threads that still wait for something must not hold up the way out.
+    runtime.shutdown_background();
+    ended
+}
+
+struct Session {
+    app: App,
+    screen: Screen<BufWriter<Stdout>>,
+    models: Box<dyn Models>,
+    handle: Option<Handle>,
+    fetch: Option<UnboundedReceiver<FetchEvent>>,
+    signals: Signals,
+    clock: Clock,
+    replies: ReplyFilter,
+    dirty: bool,
+    last_frame: Option<Duration>,
+    last_event: Duration,
+    seen: Arc<Snapshot>,
+    /// Kept, because on X11 what was copied lives only as long as this.
+    clipboard: Option<arboard::Clipboard>,
+    /// To the shell, as soon as the message is dealt with.
+    suspend: bool,
+    ended: Option<Ended>,
+}
+
+/// What the loop woke up for.
+enum Wake {
+    Signal(Signal),
+    Terminal(Option<std::io::Result<TerminalEvent>>),
+    Engine(Option<Vec<EngineEvent>>),
+    Fetch(Option<FetchEvent>),
+    Panic(String),
+    Timer,
+}
+
+impl Session {
+    async fn run(app: App, models: Box<dyn Models>) -> anyhow::Result<Ended> {
+        // Before the first signal can come.
+        let signals = Signals::new()?;
+        let screen =
+            Screen::open(BufWriter::with_capacity(1 << 16, std::io::stdout()), Viewport::Fullscreen)?;
+        let (panics, mut panicked) = unbounded_channel();
+        let undo = screen.catch_panics(panics);
+        let mut session = Session {
+            app,
+            screen,
+            models,
+            handle: None,
+            fetch: None,
+            signals,
+            clock: Clock::wall(),
+            replies: ReplyFilter::default(),
+            dirty: true,
+            last_frame: None,
+            last_event: Duration::ZERO,
+            seen: Arc::default(),
+            clipboard: None,
+            suspend: false,
+            ended: None,
+        };
+        let result = session.live(&mut panicked).await;
+        if let Some(handle) = session.handle.take() {
+            // Its threads end on their own time.
+            let _ = handle.commands.send(Command::Shutdown);
+        }
+        session.models.cancel_fetch();
+        let left = session.screen.leave();
+        undo();
+        let ended = result?;
+        left?;
+        Ok(ended)
+    }
+
+    async fn live(&mut self, panicked: &mut UnboundedReceiver<String>) -> anyhow::Result<Ended> {
+        let mut keys = EventStream::new();
+        let (width, height) = self.screen.size()?;
+        self.handle_message(Message::Resize(width, height))?;
+        // The first picture does not wait for a look at the disk.
+        self.draw()?;
+        self.carry_out(Effect::ListModels)?;
+        loop {
+            if let Some(ended) = self.ended {
+                return Ok(ended);
+            }
+            match self.wake(&mut keys, panicked).await {
+                Wake::Signal(Signal::End(number)) => return Ok(Ended::Signal(number)),
+                Wake::Signal(Signal::Continue) => self.come_back()?,
+                Wake::Terminal(Some(event)) => self.terminal_event(event?)?,
+                Wake::Terminal(None) => return Ok(Ended::Quit),
+                Wake::Engine(events) => self.engine_events(events)?,
+                Wake::Fetch(event) => self.fetch_event(event)?,
+                Wake::Panic(what) => self.handle_message(Message::Panicked(what))?,
+                Wake::Timer => self.app.now = self.clock.now(),
+            }
+            if std::mem::take(&mut self.suspend) {
+                self.screen.leave()?;
+                self.signals.suspend().await;
+                self.come_back()?;
+            }
+            self.draw_if_due()?;
+        }
+    }
+
+    /// After a stop: the shell has had the terminal meanwhile.
+    fn come_back(&mut self) -> anyhow::Result<()> {
+        self.screen.enter()?;
+        let (width, height) = self.screen.size()?;
+        self.handle_message(Message::Resize(width, height))
+    }
+
+    /// Keys come before events, events before frames: typing never waits for the engine.
+    async fn wake(&mut self, keys: &mut EventStream, panicked: &mut UnboundedReceiver<String>) -> Wake {
+        let timer = self.next_look();
+        tokio::select! {
+            biased;
+            signal = self.signals.next() => Wake::Signal(signal),
+            event = keys.next() => Wake::Terminal(event),
+            events = next_events(&mut self.handle) => Wake::Engine(events),
+            event = next_fetch(&mut self.fetch) => Wake::Fetch(event),
+            Some(what) = panicked.recv() => Wake::Panic(what),
+            () = at(timer) => Wake::Timer,
+        }
+    }
+
+    /// How long until the screen has to be looked at again; for ever, when nothing moves.
+    fn next_look(&self) -> Option<Duration> {
+        let now = self.clock.now();
+        let frame = (self.last_frame.unwrap_or_default() + FRAME).saturating_sub(now);
+        let glows = self.handle.is_some() && now < self.last_event + AFTERGLOW;
+        if self.dirty || self.app.is_moving() || glows {
+            return Some(frame.max(Duration::from_millis(1)));
+        }
+        self.app.flash.as_ref().map(|(_, until)| until.saturating_sub(now) + Duration::from_millis(1))
+    }
+
+    fn draw_if_due(&mut self) -> anyhow::Result<()> {
+        let now = self.clock.now();
+        if self.last_frame.is_some_and(|last| now < last + FRAME) {
+            return Ok(());
+        }
+        if let Some(handle) = &self.handle {
+            let newest = handle.snapshot.load();
+            if !Arc::ptr_eq(&newest, &self.seen) {
+                self.seen = newest.clone();
+                self.handle_message(Message::Snapshot(newest))?;
+            }
+        }
+        let expired = self.app.flash.as_ref().is_some_and(|(_, until)| *until < now);
+        if expired {
+            self.app.flash = None;
+        }
+        if self.dirty || expired { self.draw() } else { Ok(()) }
+    }
+
+    fn draw(&mut self) -> anyhow::Result<()> {
+        self.app.now = self.clock.now();
+        self.screen.draw(&self.app)?;
+        self.dirty = false;
+        self.last_frame = Some(self.clock.now());
+        Ok(())
+    }
+
+    fn terminal_event(&mut self, event: TerminalEvent) -> anyhow::Result<()> {
+        match event {
+            TerminalEvent::Key(key) if self.replies.is_typed(&key, self.clock.now()) => {
+                self.handle_message(Message::Key(key))
+            }
+            TerminalEvent::Paste(text) => self.handle_message(Message::Paste(text)),
+            TerminalEvent::Resize(width, height) => self.handle_message(Message::Resize(width, height)),
+            _ => Ok(()),
+        }
+    }
+
+    fn engine_events(&mut self, events: Option<Vec<EngineEvent>>) -> anyhow::Result<()> {
+        self.last_event = self.clock.now();
+        let Some(mut events) = events else {
+            self.handle = None;
+            return self.handle_message(Message::EngineGone);
+        };
+        if let Some(handle) = &mut self.handle {
+            events.extend((1..BATCHES).map_while(|_| handle.events.try_recv()).flatten());
+        }
+        self.handle_message(Message::Engine(events))
+    }
+
+    fn fetch_event(&mut self, event: Option<FetchEvent>) -> anyhow::Result<()> {
+        let event = event.unwrap_or_else(|| FetchEvent::Failed("the download ended without a word".into()));
+        if !matches!(event, FetchEvent::Progress { .. }) {
+            self.fetch = None;
+        }
+        self.handle_message(Message::Fetch(event))
+    }
+
+    fn handle_message(&mut self, message: Message) -> anyhow::Result<()> {
+        self.dirty = true;
+        let effects = update::update(&mut self.app, message, self.clock.now());
+        effects.into_iter().try_for_each(|effect| self.carry_out(effect))
+    }
+
+    fn carry_out(&mut self, effect: Effect) -> anyhow::Result<()> {
+        match effect {
+            Effect::Send(command) => {
+                if let Some(handle) = &self.handle {
+                    // A dead engine shows itself by the end of its events.
+                    let _ = handle.commands.send(command);
+                }
+            }
+            Effect::ListModels => {
+                let choices = self.models.list();
+                self.handle_message(Message::Models(choices))?;
+            }
+            Effect::Fetch(name) => self.fetch = Some(self.models.fetch(&name)),
+            Effect::CancelFetch => self.models.cancel_fetch(),
+            Effect::Open(name) => self.open(&name)?,
+            Effect::Copy(text) => {
+                let copied = self.copy(text);
+                self.handle_message(Message::Copied(copied))?;
+            }
+            Effect::Remember(text) => {
+                if let Some(path) = &self.app.options.history {
+                    // A history that cannot be kept is no reason to bother anyone.
+                    let _ = append_history(path, &text);
+                }
+            }
+            Effect::Suspend => self.suspend = true,
+            Effect::Redraw => {
+                self.screen.forget()?;
+                self.dirty = true;
+            }
+            Effect::Quit => self.ended = Some(Ended::Quit),
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, name: &str) -> anyhow::Result<()> {
+        if let Some(old) = self.handle.take() {
+            let _ = old.commands.send(Command::Shutdown);
+        }
+        match self.models.open(name) {
+            Ok(handle) => {
+                self.seen = handle.snapshot.load();
+                self.handle = Some(handle);
+                Ok(())
+            }
+            Err(why) => self.handle_message(Message::OpenFailed(why)),
+        }
+    }
+
+    /// The local clipboard, or the terminal's: over ssh that is the one people mean.
+    fn copy(&mut self, text: String) -> Result<(), String> {
+        let remote = std::env::var_os("SSH_CONNECTION").is_some() || std::env::var_os("SSH_TTY").is_some();
+        if !remote {
+            self.clipboard = self.clipboard.take().or_else(|| arboard::Clipboard::new().ok());
+            let local = self.clipboard.as_mut().map(|c| c.set_text(text.clone()));
+            if matches!(local, Some(Ok(()))) {
+                return Ok(());
+            }
+        }
+        self.screen.copy(&text).map_err(|e| e.to_string())
+    }
+}
+
+async fn next_events(handle: &mut Option<Handle>) -> Option<Vec<EngineEvent>> {
+    match handle {
+        Some(handle) => handle.events.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_fetch(fetch: &mut Option<UnboundedReceiver<FetchEvent>>) -> Option<FetchEvent> {
+    match fetch {
+        Some(fetch) => fetch.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn at(timer: Option<Duration>) {
+    match timer {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// One JSON string a line, so that an input of several lines stays one.
+fn read_history(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let all: Vec<String> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let skip = all.len().saturating_sub(HISTORY);
+    all.into_iter().skip(skip).collect()
+}
+
+fn append_history(path: &Path, text: &str) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let mut file = fs::OpenOptions::new().create(true).append(true).open(path)?;
+    writeln!(file, "{}", serde_json::Value::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn inputs_of_several_lines_come_back_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/history");
+        append_history(&path, "one\ntwo").unwrap();
+        append_history(&path, "three").unwrap();
+        assert_eq!(read_history(&path), ["one\ntwo", "three"]);
+        assert!(read_history(&folder.path().join("none")).is_empty());
+    }
+}

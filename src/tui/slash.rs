@@ -1,0 +1,145 @@
+//! Slash commands: a table, and reading a line against it.
+
+/// A command and what it does, for completion and help.
+pub struct Spec {
+    pub name: &'static str,
+    pub aliases: &'static [&'static str],
+    pub arguments: &'static str,
+    pub help: &'static str,
+    pub command: Slash,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slash {
+    Help,
+    Exit,
+    Clear,
+    Model,
+    System,
+    Set,
+    Regenerate,
+    Stop,
+    Parallel,
+    Pause,
+    Step,
+    Resume,
+    Panel,
+    Kv,
+    Stats,
+    Context,
+    Copy,
+    Think,
+}
+
+macro_rules! spec {
+    ($name:expr, [$($alias:expr),*], $arguments:expr, $command:ident, $help:expr) => {
+        Spec { name: $name, aliases: &[$($alias),*], arguments: $arguments, help: $help, command: Slash::$command }
+    };
+}
+
+pub const COMMANDS: &[Spec] = &[
+    spec!("help", ["?"], "", Help, "keys and commands"),
+    spec!("model", ["models"], "[NAME]", Model, "list the models, or switch"),
+    spec!("set", [], "[NAME VALUE]", Set, "parameters, from the next token"),
+    spec!("parallel", [], "K [TEXT]", Parallel, "K answers at once, or to A | B"),
+    spec!("clear", ["new"], "", Clear, "start a new chat"),
+    spec!("regen", ["regenerate", "retry"], "", Regenerate, "answer the last message anew"),
+    spec!("stop", [], "", Stop, "stop the answer"),
+    spec!("pause", [], "", Pause, "hold the engine between steps"),
+    spec!("step", [], "[N]", Step, "take N steps, then hold"),
+    spec!("resume", [], "", Resume, "let the engine run again"),
+    spec!("system", [], "[TEXT|none]", System, "the system prompt"),
+    spec!("think", [], "[fold|show|raw]", Think, "how thoughts are shown"),
+    spec!("panel", ["panels"], "[1 2 3 5 6]", Panel, "show or hide panels"),
+    spec!("kv", [], "[reset]", Kv, "blocks; reset drops the cache"),
+    spec!("stats", [], "", Stats, "how fast the last answer was"),
+    spec!("context", [], "", Context, "how full the context is"),
+    spec!("copy", [], "[code]", Copy, "copy the answer, or its code"),
+    spec!("exit", ["quit", "bye", "q"], "", Exit, "leave"),
+];
+
+/// What a submitted line is.
+#[derive(Debug, PartialEq)]
+pub enum Line<'a> {
+    /// Goes to the model; of `//x` it is `/x`.
+    Message(&'a str),
+    Command(Slash, &'a str),
+    /// Not a command, and the nearest one.
+    Unknown {
+        name: &'a str,
+        nearest: Option<&'static str>,
+    },
+}
+
+pub fn read(line: &str) -> Line<'_> {
+    let Some(rest) = line.strip_prefix('/') else { return Line::Message(line) };
+    if rest.starts_with('/') {
+        return Line::Message(rest);
+    }
+    let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    match COMMANDS.iter().find(|spec| spec.name == name || spec.aliases.contains(&name)) {
+        Some(spec) => Line::Command(spec.command, arguments.trim()),
+        None => Line::Unknown { name, nearest: nearest(name) },
+    }
+}
+
+/// The commands that a line being written may become; none once its arguments begin.
+pub fn completions(line: &str) -> Vec<&'static Spec> {
+    let Some(typed) = line.strip_prefix('/').filter(|t| !t.contains(char::is_whitespace)) else {
+        return Vec::new();
+    };
+    COMMANDS
+        .iter()
+        .filter(|spec| spec.name.starts_with(typed) || spec.aliases.iter().any(|a| a.starts_with(typed)))
+        .collect()
+}
+
+/// The known name with the fewest edits, if few enough.
+pub fn nearest_of<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = 1 + name.chars().count() / 3;
+    let scored = known.into_iter().map(|k| (edits(name, k), k));
+    scored.min_by_key(|(distance, _)| *distance).filter(|(distance, _)| *distance <= limit).map(|(_, k)| k)
+}
+
+fn nearest(name: &str) -> Option<&'static str> {
+    nearest_of(name, COMMANDS.iter().flat_map(|s| std::iter::once(&s.name).chain(s.aliases)).copied())
+}
+
+/// Levenshtein distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_messages_commands_or_mistakes() {
+        assert_eq!(read("hello"), Line::Message("hello"));
+        assert_eq!(read("//etc/hosts"), Line::Message("/etc/hosts"));
+        assert_eq!(read("/set temp 0.2"), Line::Command(Slash::Set, "temp 0.2"));
+        assert_eq!(read("/?"), Line::Command(Slash::Help, ""));
+        assert_eq!(read("/parralel 4"), Line::Unknown { name: "parralel", nearest: Some("parallel") });
+        assert_eq!(read("/zzzzzz"), Line::Unknown { name: "zzzzzz", nearest: None });
+    }
+
+    #[test]
+    fn completion_ends_where_arguments_begin() {
+        let names = |line| completions(line).iter().map(|s| s.name).collect::<Vec<_>>();
+        assert_eq!(names("/st"), ["stop", "step", "stats"]);
+        assert_eq!(names("/").len(), COMMANDS.len());
+        assert!(names("/set ").is_empty() && names("set").is_empty());
+    }
+}

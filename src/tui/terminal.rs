@@ -1,0 +1,215 @@
+//! The terminal, taken and given back: raw mode, alternate screen, bracketed paste, cursor. It is
+//! given back on every way out: return, error, panic, signal, suspension.
+
+use super::app::App;
+use super::view;
+use crossterm::clipboard::CopyToClipboard;
+use crossterm::cursor::Show;
+use crossterm::event::{
+    DisableBracketedPaste, EnableBracketedPaste, KeyboardEnhancementFlags, PopKeyboardEnhancementFlags,
+    PushKeyboardEnhancementFlags,
+};
+use crossterm::style::ResetColor;
+use crossterm::terminal::{
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use crossterm::{execute, queue};
+use ratatui::backend::CrosstermBackend;
+use ratatui::{Terminal, TerminalOptions, Viewport};
+use std::io::{self, Write};
+use std::panic::PanicHookInfo;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Owns the terminal while the screen is open.
+pub struct Screen<W: Write> {
+    terminal: Terminal<CrosstermBackend<W>>,
+    /// Shared with the panic hook, so that the terminal is given back once.
+    inside: Arc<AtomicBool>,
+}
+
+impl<W: Write> Screen<W> {
+    /// Takes the terminal that `out` leads to.
+    ///
+    /// # Errors
+    /// The terminal refuses raw mode or cannot be written to; it is then as it was.
+    pub fn open(out: W, viewport: Viewport) -> io::Result<Self> {
+        let terminal = Terminal::with_options(CrosstermBackend::new(out), TerminalOptions { viewport })?;
+        let mut screen = Self { terminal, inside: Arc::default() };
+        screen.enter()?;
+        Ok(screen)
+    }
+
+    /// Also after the process was stopped: whatever the terminal has become, it is ours again.
+    pub fn enter(&mut self) -> io::Result<()> {
+        self.inside.store(true, Ordering::SeqCst);
+        // Raw mode is remembered per process; after a stop the shell has undone it behind our back.
+        let _ = disable_raw_mode();
+        enable_raw_mode().or_else(without_a_terminal)?;
+        execute!(
+            self.terminal.backend_mut(),
+            EnterAlternateScreen,
+            EnableBracketedPaste,
+            // Shift+Enter where the terminal can tell it; ignored elsewhere.
+            PushKeyboardEnhancementFlags(KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES),
+        )?;
+        self.forget()
+    }
+
+    pub fn leave(&mut self) -> io::Result<()> {
+        if !self.inside.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        restore(self.terminal.backend_mut())
+    }
+
+    /// One frame: everything that changed, shown at once.
+    pub fn draw(&mut self, app: &App) -> io::Result<()> {
+        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
+        self.terminal.draw(|frame| {
+            if let Some(position) = view::draw(app, frame.buffer_mut()) {
+                frame.set_cursor_position(position);
+            }
+        })?;
+        execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
+    }
+
+    /// The next frame draws every cell.
+    pub fn forget(&mut self) -> io::Result<()> {
+        // Not `Terminal::clear`: it asks the terminal where the cursor is, and waits for the answer.
+        self.terminal.swap_buffers();
+        execute!(self.terminal.backend_mut(), Clear(ClearType::All))
+    }
+
+    pub fn size(&self) -> io::Result<(u16, u16)> {
+        self.terminal.size().map(|s| (s.width, s.height))
+    }
+
+    /// Through the terminal itself (OSC 52), which also works over ssh.
+    pub fn copy(&mut self, text: &str) -> io::Result<()> {
+        execute!(self.terminal.backend_mut(), CopyToClipboard::to_clipboard_from(text))
+    }
+
+    /// A panic of this thread gives the terminal back before its message is printed; one of another
+    /// thread goes to `others`, because the screen goes on. Returns what undoes this.
+    pub fn catch_panics(&self, others: UnboundedSender<String>) -> impl FnOnce() + use<W> {
+        let before: Arc<dyn Fn(&PanicHookInfo<'_>) + Send + Sync> = Arc::from(std::panic::take_hook());
+        let (inside, ours, previous) = (self.inside.clone(), std::thread::current().id(), before.clone());
+        std::panic::set_hook(Box::new(move |info| {
+            let elsewhere = std::thread::current().id() != ours;
+            if elsewhere && others.send(info.to_string()).is_ok() {
+                return;
+            }
+            if inside.swap(false, Ordering::SeqCst) {
+                // The message is to be read even if the terminal cannot be written to any more.
+                let _ = restore(&mut io::stdout());
+            }
+            previous(info);
+        }));
+        move || std::panic::set_hook(Box::new(move |info| before(info)))
+    }
+}
+
+impl<W: Write> Drop for Screen<W> {
+    fn drop(&mut self) {
+        let _ = self.leave();
+    }
+}
+
+fn restore(out: &mut impl Write) -> io::Result<()> {
+    // All of it, also where one part fails; a failure is told.
+    let parts = [
+        execute!(out, EndSynchronizedUpdate),
+        execute!(out, PopKeyboardEnhancementFlags),
+        execute!(out, DisableBracketedPaste),
+        execute!(out, ResetColor),
+        execute!(out, LeaveAlternateScreen),
+        execute!(out, Show),
+        disable_raw_mode().or_else(without_a_terminal),
+    ];
+    parts.into_iter().collect()
+}
+
+/// Tests draw into memory, where there is no mode to change.
+fn without_a_terminal(error: io::Error) -> io::Result<()> {
+    if cfg!(test) { Ok(()) } else { Err(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::tui::theme::{Depth, Theme};
+    use ratatui::buffer::Buffer;
+    use ratatui::layout::Rect;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    /// Memory that refuses the n-th write.
+    #[derive(Clone, Default)]
+    struct Faulty {
+        written: Rc<RefCell<Vec<u8>>>,
+        writes: Rc<RefCell<usize>>,
+        fails_at: usize,
+    }
+
+    impl Write for Faulty {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            *self.writes.borrow_mut() += 1;
+            if *self.writes.borrow() == self.fails_at {
+                return Err(io::Error::other("gone"));
+            }
+            self.written.borrow_mut().extend(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn app() -> App {
+        App::new(Default::default(), Theme::load("dark", None, Depth::Sixteen).unwrap(), vec![])
+    }
+
+    /// BUGLOG X06, X09: an error in the middle of a frame must not leave the terminal behind.
+    #[test]
+    fn whichever_write_fails_the_terminal_is_given_back() {
+        for fails_at in 1..200 {
+            let out = Faulty { fails_at, ..Faulty::default() };
+            let viewport = Viewport::Fixed(Rect::new(0, 0, 40, 16));
+            let drawn = Screen::open(out.clone(), viewport).and_then(|mut screen| screen.draw(&app()));
+            let written = String::from_utf8_lossy(&out.written.borrow()).into_owned();
+            if drawn.is_err() && written.contains("\x1b[?1049h") {
+                for end in ["\x1b[?1049l", "\x1b[?2004l", "\x1b[?25h"] {
+                    assert!(written.contains(end), "write {fails_at}: no {end:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn frames_are_synchronized_and_left_once() {
+        let out = Faulty::default();
+        let mut screen = Screen::open(out.clone(), Viewport::Fixed(Rect::new(0, 0, 40, 16))).unwrap();
+        screen.draw(&app()).unwrap();
+        screen.leave().unwrap();
+        drop(screen);
+        let written = String::from_utf8_lossy(&out.written.borrow()).into_owned();
+        assert!(written.contains("\x1b[?2026h") && written.contains("\x1b[?2026l"));
+        assert_eq!(written.matches("\x1b[?1049l").count(), 1);
+    }
+
+    /// BUGLOG X10: a joined emoji drawn over narrow text leaves nothing of that text.
+    #[test]
+    fn an_emoji_with_joiners_leaves_no_stale_cells() {
+        let line = |text: &str| Buffer::with_lines([text.to_owned()]);
+        let (before, after) = (line("aaaaa"), line("\u{1F469}\u{200D}\u{1F52C}b  "));
+        let changes: Vec<(u16, &str)> =
+            before.diff(&after).iter().map(|(x, _, c)| (*x, c.symbol())).collect();
+        // Cell 1 lies under the emoji; every other one is written anew.
+        let visible: Vec<_> = changes.into_iter().filter(|(x, _)| *x != 1).collect();
+        assert_eq!(visible, [(0, "\u{1F469}\u{200D}\u{1F52C}"), (2, "b"), (3, " "), (4, " ")]);
+    }
+}

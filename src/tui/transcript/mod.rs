@@ -1,0 +1,12 @@
+//! Text on its way to the transcript: growing markdown documents, wrapped and cached.
+//!
+//! Here: [`Document`] (an answer as it streams), [`wrap`](wrap::wrap), code highlighting. Not here:
+//! which answers there are (`chat`) and where they are drawn (`view`).
+
+mod code;
+mod document;
+mod markdown;
+pub mod wrap;
+
+pub use code::warm_up;
+pub use document::Document;

@@ -1,0 +1,300 @@
+//! What slash commands do.
+
+use super::{engine, keys, models};
+use crate::protocol::{Command, PARAMS, ParamSpec};
+use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
+use crate::tui::chat::{Chat, Level};
+use crate::tui::format;
+use crate::tui::slash::{Slash, nearest_of};
+
+/// More would not be readable, nor much faster.
+const MAX_PARALLEL: u32 = 16;
+
+pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Effect>) {
+    match command {
+        Slash::Help => app.help_open = true,
+        Slash::Exit => effects.push(Effect::Quit),
+        Slash::Clear => new_chat(app, effects),
+        Slash::Model => {
+            effects.push(Effect::ListModels);
+            models::choose(app, arguments, effects);
+        }
+        Slash::System => system(app, arguments),
+        Slash::Set => set_named(app, arguments, effects),
+        Slash::Regenerate => engine::regenerate(app, effects),
+        Slash::Stop => keys::stop(app, effects),
+        Slash::Parallel => parallel(app, arguments, effects),
+        Slash::Pause => keys::hold(app, true, effects),
+        Slash::Resume => keys::hold(app, false, effects),
+        Slash::Step => match if arguments.is_empty() { Ok(1) } else { arguments.parse() } {
+            Ok(n @ 1..) => step(app, n, effects),
+            _ => app.chat.note(Level::Bad, format!("/step takes a number of steps, not {arguments:?}")),
+        },
+        Slash::Panel => panel(app, arguments),
+        Slash::Kv => kv(app, arguments, effects),
+        Slash::Stats => stats(app),
+        Slash::Context => context(app),
+        Slash::Copy => copy(app, arguments, effects),
+        Slash::Think => think(app, arguments),
+    }
+}
+
+pub fn unknown(app: &mut App, name: &str, nearest: Option<&str>) {
+    let hint = match nearest {
+        Some(nearest) => format!("did you mean /{nearest}?"),
+        None => "/help lists them".into(),
+    };
+    app.chat.note(Level::Bad, format!("no command /{name}; {hint} (//{name} sends it as text)"));
+}
+
+/// Sets a parameter to what was typed, or says what would be right.
+pub fn set(app: &mut App, spec: &'static ParamSpec, typed: &str, effects: &mut Vec<Effect>) {
+    let mut changed = app.params.clone();
+    match spec.parse(&mut changed, typed).and_then(|()| changed.check()) {
+        Ok(()) => {
+            app.params = changed;
+            app.say(format!("{} {}", spec.name, (spec.get)(&app.params)));
+            keys::params_changed(app, spec.name, effects);
+        }
+        Err(why) => app.chat.note(Level::Bad, why.to_string()),
+    }
+}
+
+pub fn step(app: &mut App, n: u32, effects: &mut Vec<Effect>) {
+    if app.ready().is_none() {
+        app.say("no model is ready");
+        return;
+    }
+    if !app.paused {
+        keys::hold(app, true, effects);
+    }
+    effects.push(Effect::Send(Command::Step(n)));
+}
+
+fn new_chat(app: &mut App, effects: &mut Vec<Effect>) {
+    keys::stop(app, effects);
+    app.chat = Chat { thoughts_open: app.chat.thoughts_open, ..Chat::default() };
+    app.scroll = None;
+}
+
+fn system(app: &mut App, text: &str) {
+    match text {
+        "" => {}
+        "none" | "off" => app.system = None,
+        text => app.system = Some(text.to_owned()),
+    }
+    let now = app.system.as_deref().map_or("none".to_owned(), |s| format!("{s:?}"));
+    let when = if text.is_empty() { "" } else { ", from the next message on" };
+    app.chat.note(Level::Info, format!("system prompt: {now}{when}"));
+}
+
+fn set_named(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
+    let split = arguments.split_once([' ', '=']).map(|(name, value)| (name, value.trim()));
+    let (name, value) = split.unwrap_or((arguments, ""));
+    match (name, ParamSpec::find(name)) {
+        ("", _) => {
+            let table = params_table(app);
+            app.chat.note(Level::Info, table);
+        }
+        (_, Some(spec)) if value.is_empty() => {
+            let now = (spec.get)(&app.params);
+            app.chat.note(Level::Info, format!("{} is {now}: {}", spec.name, spec.help));
+        }
+        (_, Some(spec)) => set(app, spec, value, effects),
+        (name, None) => {
+            let nearest = nearest_of(name, PARAMS.iter().map(|s| s.name));
+            let hint = nearest.map_or("/set lists them".into(), |n| format!("did you mean {n}?"));
+            app.chat.note(Level::Bad, format!("no parameter {name:?}; {hint}"));
+        }
+    }
+}
+
+fn params_table(app: &App) -> String {
+    let built_in = crate::protocol::SamplingParams::default();
+    let row = |spec: &ParamSpec| {
+        let (now, default) = ((spec.get)(&app.params), (spec.get)(&built_in));
+        let origin = match () {
+            () if app.set_here.contains(&spec.name) => "session",
+            () if (spec.get)(&app.options.params) != default => "flag",
+            () => "built-in",
+        };
+        let default = if now == default { String::new() } else { format!(" (built-in {default})") };
+        format!("{:<18}  {:<6}  {origin:<8}  {}{default}", spec.name, now.to_string(), spec.help)
+    };
+    PARAMS.iter().map(row).collect::<Vec<_>>().join("\n")
+}
+
+/// `4`, `4 PROMPT`, or several prompts split by ` | ` or line breaks.
+fn parallel(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
+    if app.ready().is_none() {
+        app.say("no model is ready");
+        return;
+    }
+    let (first, rest) = arguments.split_once(char::is_whitespace).unwrap_or((arguments, ""));
+    let (n, text) = match first.parse::<u32>() {
+        Ok(n) => (n, rest.trim()),
+        Err(_) => (0, arguments),
+    };
+    let separator = if text.contains('\n') { "\n" } else { " | " };
+    let mut prompts: Vec<String> =
+        text.split(separator).map(|p| p.trim().to_owned()).filter(|p| !p.is_empty()).collect();
+    if prompts.is_empty() {
+        prompts.extend(app.chat.turns().rev().find(|t| !t.side).map(|t| t.text.clone()));
+    }
+    let each = if prompts.len() > 1 { 1 } else { n };
+    match (prompts.len(), each) {
+        (0, _) => app.chat.note(Level::Bad, "/parallel 4 PROMPT, or /parallel A | B for several prompts"),
+        (1, 0 | 1) => {
+            app.chat.note(Level::Bad, "/parallel needs a number from 2, or several prompts: /parallel A | B")
+        }
+        (m, k) if m as u32 > MAX_PARALLEL || k > MAX_PARALLEL => {
+            app.chat.note(Level::Bad, format!("at most {MAX_PARALLEL} answers side by side"));
+        }
+        _ => engine::parallel(app, &prompts, each, effects),
+    }
+}
+
+fn panel(app: &mut App, arguments: &str) {
+    if arguments.is_empty() {
+        let row = |p: &Panel| format!("{} {}", *p as u8, p.title());
+        let all: Vec<String> = Panel::ALL.iter().map(row).collect();
+        app.chat.note(Level::Info, format!("panels: {}; /panel 2 shows or hides one", all.join(" · ")));
+        return;
+    }
+    for word in arguments.split_whitespace() {
+        match Panel::ALL.into_iter().find(|p| (*p as u8).to_string() == word || p.title() == word) {
+            Some(panel) => keys::toggle_panel(app, panel),
+            None => app.chat.note(Level::Bad, format!("no panel {word:?}; there are 1, 2, 3, 5 and 6")),
+        }
+    }
+    // Typed from the input: the input keeps the focus.
+    app.focus = Focus::Input;
+}
+
+fn kv(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
+    if arguments == "reset" {
+        effects.push(Effect::Send(Command::ResetPrefixCache));
+        app.say("the prefix cache is dropped");
+        return;
+    }
+    let class = app.class();
+    if class != SizeClass::Tiny && !app.panels.open(class).contains(&Panel::Kv) {
+        app.panels.toggle(class, Panel::Kv);
+    }
+    let (kv, counters) = (&app.snapshot.kv, &app.snapshot.counters);
+    let text = format!(
+        "KV cache: {} blocks of {} tokens · owned {} · cached {} · free {} · {} evictions · {} copies on write",
+        format::count(kv.blocks.len() as u64),
+        kv.block_size,
+        kv.owned,
+        kv.cached,
+        kv.free,
+        counters.evictions,
+        counters.copies_on_write,
+    );
+    app.chat.note(Level::Info, text);
+}
+
+fn stats(app: &mut App) {
+    let Some(last) = &app.meter.last else {
+        app.chat.note(Level::Info, "no answer yet");
+        return;
+    };
+    let (t, u) = (&last.timings, &last.usage);
+    let text = format!(
+        "last answer: {} · {} tokens of {} prompt tokens ({} cached) · seed {}\nTTFT {} · ITL {} · TPOT {} · {} tok/s · prompt {} tok/s · queued {} · in all {}",
+        last.reason.name(),
+        u.completion_tokens,
+        u.prompt_tokens,
+        u.cached_tokens,
+        last.seed,
+        format::millis(t.ttft_ms),
+        format::millis(t.itl_ms_mean),
+        format::millis(t.tpot_ms),
+        format::rate(t.tokens_per_second),
+        format::rate(t.prompt_tokens_per_second),
+        format::millis(t.queue_ms),
+        format::millis(t.e2el_ms),
+    );
+    app.chat.note(Level::Info, text);
+}
+
+fn context(app: &mut App) {
+    let Some(limit) = app.ready().map(|info| info.context_length) else {
+        app.say("no model is ready");
+        return;
+    };
+    let used = app.context_used();
+    let left = limit.saturating_sub(used);
+    let share = format::percent(used as f64 / limit.max(1) as f64);
+    let text = format!(
+        "context: {} of {} tokens ({share}), {} left; /clear starts anew",
+        format::count(used as u64),
+        format::count(limit as u64),
+        format::count(left as u64)
+    );
+    app.chat.note(Level::Info, text);
+}
+
+fn copy(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
+    let Some(answer) = app.chat.last_answer().filter(|a| !a.text.is_empty()) else {
+        app.say("no answer to copy");
+        return;
+    };
+    match arguments {
+        "" => effects.push(Effect::Copy(answer.text.trim().to_owned())),
+        "code" => match last_code_block(&answer.text) {
+            Some(code) => effects.push(Effect::Copy(code)),
+            None => app.say("no code block in the last answer"),
+        },
+        other => {
+            app.chat.note(Level::Bad, format!("/copy copies the answer, /copy code its code, not {other:?}"))
+        }
+    }
+}
+
+fn last_code_block(text: &str) -> Option<String> {
+    let mut blocks = Vec::new();
+    let mut open: Option<String> = None;
+    for line in text.lines() {
+        match (&mut open, line.trim_start().starts_with("```")) {
+            (None, true) => open = Some(String::new()),
+            (Some(_), true) => blocks.extend(open.take()),
+            (Some(block), false) => *block += &format!("{line}\n"),
+            (None, false) => {}
+        }
+    }
+    open.or_else(|| blocks.pop()).filter(|code| !code.is_empty())
+}
+
+fn think(app: &mut App, arguments: &str) {
+    match arguments {
+        "" => app.chat.thoughts_open = !app.chat.thoughts_open,
+        "fold" | "show" => {
+            app.parse_reasoning = true;
+            app.chat.thoughts_open = arguments == "show";
+        }
+        "raw" => app.parse_reasoning = false,
+        other => {
+            app.chat.note(Level::Bad, format!("/think fold, show or raw, not {other:?}"));
+            return;
+        }
+    }
+    app.say(match (app.parse_reasoning, app.chat.thoughts_open) {
+        (false, _) => "thoughts stay in the text, tags and all, from the next message on",
+        (true, true) => "thoughts are shown",
+        (true, false) => "thoughts are folded",
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_code_block;
+
+    #[test]
+    fn the_last_code_block_is_found_also_while_it_streams() {
+        assert_eq!(last_code_block("a\n```rs\nx\n```\nb\n```\ny\nz\n```"), Some("y\nz\n".into()));
+        assert_eq!(last_code_block("```rs\nx\n```\n```\nhalf"), Some("half\n".into()));
+        assert_eq!(last_code_block("none"), None);
+    }
+}

@@ -1,0 +1,216 @@
+//! What the engine reports, and what is sent to it.
+
+use crate::protocol::{
+    Command, Event, Failure, FailureKind, FinishReason, ModelInfo, Outcome, Prompt, Request, RequestId,
+    SeqId, Snapshot, Timings, Usage,
+};
+use crate::tui::app::{App, Effect, ModelState, ParsedToken};
+use crate::tui::chat::{Answer, Entry, Level, Turn};
+use crate::tui::{format, sanitize};
+use std::sync::Arc;
+
+pub fn events(app: &mut App, events: Vec<Event>, effects: &mut Vec<Effect>) {
+    for event in events {
+        one(app, event);
+    }
+    send_queued(app, effects);
+}
+
+pub fn snapshot(app: &mut App, snapshot: Arc<Snapshot>) {
+    app.meter.observe(&snapshot);
+    app.snapshot = snapshot;
+}
+
+pub fn gone(app: &mut App) {
+    close_answers(app, "the engine ended");
+    if let ModelState::Ready(info) = &app.model {
+        let name = info.name.clone();
+        app.chat.note(Level::Bad, format!("the engine of {name} ended; /model {name} starts it again"));
+        app.model = ModelState::Failed { name, message: "the engine ended".into() };
+    }
+}
+
+/// Sends what the person wrote, or keeps it until the model is ready and the last answer is done.
+pub fn submit(app: &mut App, text: &str, effects: &mut Vec<Effect>) {
+    let mut turn = Turn::new(text);
+    turn.queued = true;
+    app.chat.entries.push(Entry::Turn(turn));
+    app.scroll = None;
+    send_queued(app, effects);
+}
+
+/// Answers the last message again; an answer still running is stopped.
+pub fn regenerate(app: &mut App, effects: &mut Vec<Effect>) {
+    if app.ready().is_none() {
+        app.say("no model is ready");
+        return;
+    }
+    let Some(turn) = app.chat.turns().rev().find(|t| !t.side && !t.queued) else {
+        app.say("nothing to answer again");
+        return;
+    };
+    let text = turn.text.clone();
+    for id in app.chat.running() {
+        effects.push(Effect::Send(Command::Abort(id)));
+    }
+    close_answers(app, "answered again");
+    if let Some(turn) = app.chat.turns_mut().rev().find(|t| !t.side && !t.queued) {
+        turn.answers.clear();
+    }
+    let prompt = prompt(app, &text);
+    let answer = request(app, prompt, 1, effects).remove(0);
+    if let Some(turn) = app.chat.turns_mut().rev().find(|t| !t.side && !t.queued) {
+        turn.answers.push(answer);
+    }
+    app.scroll = None;
+}
+
+/// One batch of several answers: `n` to one prompt, or one to each of several.
+pub fn parallel(app: &mut App, prompts: &[String], n: u32, effects: &mut Vec<Effect>) {
+    let mut turn = Turn::new(&prompts.join(" | "));
+    turn.side = true;
+    for prompt in prompts {
+        let mut answers = request(app, self::prompt(app, prompt), n, effects);
+        if prompts.len() > 1 {
+            answers.iter_mut().for_each(|a| a.title = Some(sanitize::one_line(prompt)));
+        }
+        turn.answers.append(&mut answers);
+    }
+    app.chat.entries.push(Entry::Turn(turn));
+    app.scroll = None;
+}
+
+/// Ends every running answer here and now; late events of theirs find nothing.
+pub fn close_answers(app: &mut App, why: &str) {
+    let reason = FinishReason::Error(Failure::new(FailureKind::Internal, why));
+    for answer in app.chat.turns_mut().flat_map(|t| &mut t.answers).filter(|a| a.outcome.is_none()) {
+        let usage = Usage { completion_tokens: answer.tokens, ..Usage::default() };
+        let (timings, params) = (Timings::default(), answer.params.clone());
+        answer.outcome = Some(Box::new(Outcome { reason: reason.clone(), usage, timings, seed: 0, params }));
+    }
+}
+
+fn one(app: &mut App, event: Event) {
+    match &event {
+        Event::Loading { stage: at, done: so_far, total: of } => {
+            if let ModelState::Loading { stage, done, total, .. } = &mut app.model {
+                (*stage, *done, *total) = (*at, *so_far, *of);
+            }
+        }
+        Event::Ready(info) => ready(app, info.clone()),
+        Event::LoadFailed(failure) => load_failed(app, failure),
+        Event::Accepted { id, prompt_tokens, .. } => {
+            let of_request =
+                app.chat.turns_mut().flat_map(|t| &mut t.answers).filter(|a| a.seq.request == *id);
+            of_request.for_each(|answer| answer.prompt_tokens = Some(*prompt_tokens));
+        }
+        Event::Paused(paused) => app.paused = *paused,
+        Event::Note(text) => app.chat.note(Level::Info, text),
+        Event::PromptLogprobs { .. } => {}
+        Event::Token { seq, token } => {
+            app.parsed.push(ParsedToken {
+                seq: *seq,
+                id: token.id,
+                text: token.text.clone(),
+                channel: token.channel,
+                held: token.held.clone(),
+            });
+            deliver(app, *seq, &event);
+        }
+        Event::Finished { seq, outcome } => {
+            app.meter.finished(outcome);
+            deliver(app, *seq, &event);
+            finished(app, outcome);
+        }
+        Event::Started { seq, .. } | Event::Delta { seq, .. } | Event::ParamsApplied { seq, .. } => {
+            deliver(app, *seq, &event)
+        }
+    }
+}
+
+fn deliver(app: &mut App, seq: SeqId, event: &Event) {
+    let now = app.now;
+    if let Some(answer) = app.chat.answer_mut(seq).filter(|a| a.outcome.is_none()) {
+        answer.apply(event, now);
+    }
+}
+
+fn ready(app: &mut App, info: Box<ModelInfo>) {
+    let reason =
+        if info.device_reason.is_empty() { String::new() } else { format!(": {}", info.device_reason) };
+    let kv = format!("{} KV blocks of {}", format::count(info.kv_blocks as u64), info.block_size);
+    let context = format::count(info.context_length as u64);
+    let took = format::millis(info.load_ms);
+    app.chat.note(
+        Level::Good,
+        format!("{} ready in {took} · {}{reason} · context {context} · {kv}", info.name, info.device),
+    );
+    if !info.has_chat_template {
+        app.chat.note(
+            Level::Info,
+            format!("{} has no chat template: it goes on from what you write, turn by turn", info.name),
+        );
+    }
+    app.model = ModelState::Ready(info);
+}
+
+fn load_failed(app: &mut App, failure: &Failure) {
+    let name = match &app.model {
+        ModelState::Loading { name, .. } => name.clone(),
+        ModelState::Ready(info) => info.name.clone(),
+        ModelState::None | ModelState::Failed { .. } => String::new(),
+    };
+    app.chat.note(Level::Bad, format!("{name} did not load: {failure}\n/model lists what else there is"));
+    app.model = ModelState::Failed { name, message: failure.message.clone() };
+}
+
+fn finished(app: &mut App, outcome: &Outcome) {
+    if let FinishReason::Error(failure) = &outcome.reason {
+        let way_out = match failure.kind {
+            FailureKind::TooLong => "\n/clear starts a new chat; ↑ brings the message back to shorten it",
+            FailureKind::BadRequest => "\n/set lists the parameters",
+            FailureKind::Busy => "\n/regen tries again",
+            FailureKind::Template | FailureKind::Model | FailureKind::Internal => "",
+        };
+        app.chat.note(Level::Bad, format!("{failure}{way_out}"));
+    } else if !app.hinted {
+        app.hinted = true;
+        app.chat.note(
+            Level::Info,
+            "Tab panels · /set temp 0.2 acts on the next token · Ctrl+O thoughts · F1 help",
+        );
+    }
+}
+
+/// The oldest message that waits, if the model is free.
+fn send_queued(app: &mut App, effects: &mut Vec<Effect>) {
+    if app.ready().is_none() || app.chat.is_running() {
+        return;
+    }
+    let Some(text) = app.chat.turns().find(|t| t.queued).map(|t| t.text.clone()) else { return };
+    let prompt = prompt(app, &text);
+    let answer = request(app, prompt, 1, effects).remove(0);
+    if let Some(turn) = app.chat.turns_mut().find(|t| t.queued) {
+        turn.queued = false;
+        turn.answers.push(answer);
+    }
+}
+
+/// The conversation and what is said next. A model without a template goes on from the bare text.
+fn prompt(app: &App, text: &str) -> Prompt {
+    match app.ready() {
+        Some(info) if !info.has_chat_template => Prompt::Text(text.to_owned()),
+        _ => Prompt::Chat(app.chat.messages(app.system.as_deref(), Some(text))),
+    }
+}
+
+/// Sends a request and makes a place for each of its answers.
+fn request(app: &mut App, prompt: Prompt, n: u32, effects: &mut Vec<Effect>) -> Vec<Answer> {
+    let id = RequestId(app.next_request);
+    app.next_request += 1;
+    let mut request = Request::new(id, prompt, app.params.clone());
+    request.n = n;
+    request.parse_reasoning = app.parse_reasoning;
+    effects.push(Effect::Send(Command::Submit(Box::new(request))));
+    (0..n).map(|choice| Answer::new(SeqId { request: id, choice }, app.params.clone(), app.now)).collect()
+}

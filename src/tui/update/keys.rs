@@ -1,0 +1,346 @@
+//! What keys do.
+
+use super::{command, engine, models};
+use crate::protocol::{Command, PARAMS, SequenceState};
+use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
+use crate::tui::keymap::{self, Action};
+use crate::tui::slash;
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use std::time::Duration;
+
+/// A second press within this counts as a second press.
+const TWICE: Duration = Duration::from_millis(1_500);
+/// Sent by Enter on an empty input before anything was said.
+pub const EXAMPLE: &str = "Why is the sky blue?";
+
+pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
+    if key.kind == KeyEventKind::Release {
+        return;
+    }
+    if app.panels.typing.is_some() && typing(app, key, effects) {
+        return;
+    }
+    match keymap::action(key, app.focus) {
+        Some(action) => act(app, action, key, effects),
+        None if app.help_open => app.help_open = false,
+        None if app.focus == Focus::Input => {
+            app.composer.key(key);
+            app.completion = 0;
+        }
+        None => {}
+    }
+}
+
+pub fn paste(app: &mut App, text: &str) {
+    app.focus = Focus::Input;
+    app.composer.paste(text);
+    app.completion = 0;
+}
+
+/// After panels closed or the screen shrank.
+pub fn keep_focus_visible(app: &mut App) {
+    if let Focus::Panel(panel) = app.focus
+        && !app.panels.open(app.class()).contains(&panel)
+    {
+        app.focus = Focus::Input;
+        app.panels.zoomed = false;
+        app.panels.typing = None;
+    }
+}
+
+pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effect>) {
+    let completing = app.focus == Focus::Input && !slash::completions(&app.composer.text()).is_empty();
+    match action {
+        Action::Submit => submit(app, effects),
+        Action::Newline => app.composer.newline(),
+        Action::Escape => escape(app, effects),
+        Action::Interrupt => interrupt(app, effects),
+        Action::QuitIfEmpty if app.composer.is_empty() => effects.push(Effect::Quit),
+        Action::QuitIfEmpty => app.composer.delete_next_char(),
+        Action::Suspend => effects.push(Effect::Suspend),
+        Action::Redraw => effects.push(Effect::Redraw),
+        Action::Help => app.help_open = !app.help_open,
+        Action::ToggleThoughts => app.chat.thoughts_open = !app.chat.thoughts_open,
+        Action::ChooseModel => command::run(app, slash::Slash::Model, "", effects),
+        Action::Regenerate => engine::regenerate(app, effects),
+        Action::NewChat => command::run(app, slash::Slash::Clear, "", effects),
+        Action::TogglePause => hold(app, !app.paused, effects),
+        Action::Resume => hold(app, false, effects),
+        Action::Step => command::step(app, 1, effects),
+        Action::NextFocus if completing => complete(app),
+        Action::NextFocus => move_focus(app, 1),
+        Action::PreviousFocus => move_focus(app, -1),
+        Action::PageUp => scroll(app, -(page(app) as isize)),
+        Action::PageDown => scroll(app, page(app) as isize),
+        Action::ScrollTop => app.scroll = Some(0),
+        Action::ScrollBottom => app.scroll = None,
+        Action::HistoryBack if completing => move_completion(app, -1),
+        Action::HistoryForward if completing => move_completion(app, 1),
+        Action::HistoryBack => app.composer.up(),
+        Action::HistoryForward => app.composer.down(),
+        Action::ClearToLineStart => app.composer.clear_to_line_start(),
+        Action::TogglePanel(panel) => toggle_panel(app, panel),
+        Action::Zoom => app.panels.zoomed = !app.panels.zoomed,
+        Action::NextSequence => next_sequence(app, effects),
+        Action::EditValue => begin_typing(app, key),
+        Action::Down | Action::Up | Action::First | Action::Last | Action::Decrease | Action::Increase => {
+            in_panel(app, action, effects)
+        }
+    }
+}
+
+/// Shows the panel and gives it the focus, or hides it.
+pub fn toggle_panel(app: &mut App, panel: Panel) {
+    app.panels.scroll = 0;
+    if app.class() == SizeClass::Tiny {
+        app.say("the window is too small for panels");
+    } else if app.panels.toggle(app.class(), panel) {
+        app.focus = Focus::Panel(panel);
+    } else if app.focus == Focus::Panel(panel) {
+        let next = app.panels.open(app.class()).first().copied();
+        app.focus = next.map_or(Focus::Input, Focus::Panel);
+        app.panels.zoomed &= next.is_some();
+    }
+}
+
+pub fn hold(app: &mut App, pause: bool, effects: &mut Vec<Effect>) {
+    if app.ready().is_none() {
+        app.say("no model is ready");
+        return;
+    }
+    app.paused = pause;
+    effects.push(Effect::Send(if pause { Command::Pause } else { Command::Resume }));
+}
+
+/// Stops every answer, and gives back what was still waiting to be sent.
+pub fn stop(app: &mut App, effects: &mut Vec<Effect>) {
+    for id in app.chat.running() {
+        effects.push(Effect::Send(Command::Abort(id)));
+    }
+    let waiting: Vec<String> = app.chat.turns().filter(|t| t.queued).map(|t| t.text.clone()).collect();
+    if !waiting.is_empty() && app.composer.is_empty() {
+        app.composer.set(&waiting.join("\n"));
+        app.chat.entries.retain(|e| !matches!(e, crate::tui::chat::Entry::Turn(t) if t.queued));
+    }
+}
+
+/// New sampling parameters, in force from the next token on.
+pub fn params_changed(app: &mut App, name: &'static str, effects: &mut Vec<Effect>) {
+    if !app.set_here.contains(&name) {
+        app.set_here.push(name);
+    }
+    for id in app.chat.running() {
+        effects.push(Effect::Send(Command::SetParams(id, app.params.clone())));
+    }
+}
+
+fn submit(app: &mut App, effects: &mut Vec<Effect>) {
+    let offered = slash::completions(&app.composer.text());
+    if let Some(spec) = offered.get(app.completion) {
+        let name = spec.name;
+        app.composer.set(&format!("/{name}"));
+    }
+    app.completion = 0;
+    if app.composer.text().trim().is_empty() {
+        return submit_nothing(app, effects);
+    }
+    let text = app.composer.take();
+    effects.push(Effect::Remember(text.clone()));
+    let text = text.trim_end();
+    match slash::read(text) {
+        slash::Line::Message(message) => engine::submit(app, message, effects),
+        slash::Line::Command(name, arguments) => command::run(app, name, arguments, effects),
+        slash::Line::Unknown { name, nearest } => command::unknown(app, name, nearest),
+    }
+}
+
+/// Enter alone: accept what is offered.
+fn submit_nothing(app: &mut App, effects: &mut Vec<Effect>) {
+    if let Some(name) = app.offer().map(|m| m.name.clone()) {
+        models::fetch(app, &name, effects);
+    } else if app.ready().is_some() && app.chat.turns().next().is_none() {
+        engine::submit(app, EXAMPLE, effects);
+    }
+}
+
+fn escape(app: &mut App, effects: &mut Vec<Effect>) {
+    let twice = app.last_escape.replace(app.now).is_some_and(|at| app.now - at < TWICE);
+    if app.help_open {
+        app.help_open = false;
+    } else if app.focus != Focus::Input {
+        app.focus = Focus::Input;
+        app.panels.zoomed = false;
+    } else if app.chat.is_running() {
+        stop(app, effects);
+    } else if app.fetch.is_some() {
+        effects.push(Effect::CancelFetch);
+    } else if twice && !app.composer.is_empty() {
+        app.composer.clear();
+    } else if app.scroll.is_some() {
+        app.scroll = None;
+    }
+}
+
+fn interrupt(app: &mut App, effects: &mut Vec<Effect>) {
+    let twice = app.last_interrupt.take().is_some_and(|at| app.now - at < TWICE);
+    if twice {
+        effects.push(Effect::Quit);
+    } else if !app.composer.is_empty() {
+        // Taking it puts it into the history.
+        app.composer.take();
+        app.say("cleared; ↑ brings it back");
+    } else if app.chat.is_running() {
+        stop(app, effects);
+        app.say("stopped");
+    } else if app.fetch.is_some() {
+        effects.push(Effect::CancelFetch);
+    } else {
+        app.last_interrupt = Some(app.now);
+        app.flash = Some(("Ctrl+C again to quit".into(), app.now + TWICE));
+    }
+}
+
+fn complete(app: &mut App) {
+    let offered = slash::completions(&app.composer.text());
+    if let Some(spec) = offered.get(app.completion.min(offered.len().saturating_sub(1))) {
+        app.composer.set(&format!("/{} ", spec.name));
+        app.completion = 0;
+    }
+}
+
+fn move_completion(app: &mut App, by: isize) {
+    let length = slash::completions(&app.composer.text()).len();
+    app.completion = (app.completion as isize + by).rem_euclid(length.max(1) as isize) as usize;
+}
+
+/// Input, then the open panels in order, and round.
+fn move_focus(app: &mut App, by: isize) {
+    app.help_open = false;
+    let open = app.panels.open(app.class());
+    let stops: Vec<Focus> =
+        std::iter::once(Focus::Input).chain(open.iter().map(|p| Focus::Panel(*p))).collect();
+    let at = stops.iter().position(|f| *f == app.focus).unwrap_or(0) as isize;
+    app.focus = stops[(at + by).rem_euclid(stops.len() as isize) as usize];
+    app.panels.scroll = 0;
+    app.panels.zoomed &= app.focus != Focus::Input;
+}
+
+fn page(app: &App) -> usize {
+    app.shown.get().1.saturating_sub(2).max(1)
+}
+
+fn scroll(app: &mut App, by: isize) {
+    if app.help_open {
+        app.help_scroll = app.help_scroll.saturating_add_signed(by);
+        return;
+    }
+    let (total, view) = app.shown.get();
+    let end = total.saturating_sub(view);
+    let top = app.scroll.unwrap_or(end).min(end).saturating_add_signed(by);
+    app.scroll = (top < end).then_some(top);
+}
+
+fn next_sequence(app: &mut App, effects: &mut Vec<Effect>) {
+    let running: Vec<_> =
+        app.snapshot.sequences.iter().filter(|s| s.state == SequenceState::Running).map(|s| s.seq).collect();
+    let at = running.iter().position(|seq| Some(*seq) == app.focused_seq);
+    app.focused_seq = running.get(at.map_or(0, |at| at + 1)).copied();
+    match app.focused_seq {
+        Some(seq) => app.say(format!("tracing sequence {seq}")),
+        None => app.say("tracing the first sequence"),
+    }
+    effects.push(Effect::Send(Command::Focus(app.focused_seq)));
+}
+
+fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
+    let Focus::Panel(panel) = app.focus else { return };
+    match panel {
+        Panel::Sampling => match action {
+            Action::Decrease => nudge(app, -1.0, effects),
+            Action::Increase => nudge(app, 1.0, effects),
+            _ => app.panels.param = moved(app.panels.param, action, 1, PARAMS.len()),
+        },
+        Panel::Kv => {
+            let blocks = app.snapshot.kv.blocks.len();
+            let row = app.kv_row.get();
+            app.panels.block = moved(app.panels.block, action, row, blocks);
+        }
+        Panel::Batch => {
+            let steps = app.meter.steps.len();
+            app.panels.step_back = moved(app.panels.step_back, action, 1, steps);
+        }
+        Panel::Reasoning | Panel::Metrics => {
+            app.panels.scroll = moved(app.panels.scroll, action, 1, app.parsed.len().max(64));
+        }
+    }
+}
+
+/// `at` after a movement among `length` places, `row` of them in a row.
+fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
+    let to = match action {
+        Action::Down => at.saturating_add(row),
+        Action::Up => at.saturating_sub(row),
+        Action::Increase => at + 1,
+        Action::Decrease => at.saturating_sub(1),
+        Action::First => 0,
+        Action::Last => length,
+        _ => at,
+    };
+    to.min(length.saturating_sub(1))
+}
+
+/// One press of an arrow on the selected parameter.
+fn nudge(app: &mut App, direction: f64, effects: &mut Vec<Effect>) {
+    use crate::protocol::ParamValue::{None as Unset, Real, Whole};
+    let Some(spec) = PARAMS.get(app.panels.param) else { return };
+    let value = match (spec.get)(&app.params) {
+        Real(x) => {
+            let moved = (f64::from(x) + direction * spec.step).clamp(spec.min, spec.max);
+            Real((moved * 1e4).round() as f32 / 1e4)
+        }
+        Whole(x) if direction < 0.0 && x as f64 <= spec.min && spec.optional => Unset,
+        Whole(x) => Whole(x.saturating_add_signed(direction as i64).max(spec.min as u64)),
+        Unset if direction > 0.0 => Whole(spec.min as u64),
+        Unset => return,
+    };
+    let mut changed = app.params.clone();
+    match spec.set(&mut changed, value).and_then(|()| changed.check()) {
+        Ok(()) => {
+            app.params = changed;
+            params_changed(app, spec.name, effects);
+        }
+        Err(why) => app.say(why.to_string()),
+    }
+}
+
+fn begin_typing(app: &mut App, key: KeyEvent) {
+    if app.focus == Focus::Panel(Panel::Sampling) && key.code == KeyCode::Enter {
+        app.panels.typing = Some(String::new());
+    }
+}
+
+/// A key while a value is being typed; false lets it act as usual.
+fn typing(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
+    let Some(typed) = &mut app.panels.typing else { return false };
+    match key.code {
+        KeyCode::Char(c) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() && typed.len() < 20 => {
+            typed.push(c);
+        }
+        KeyCode::Backspace => {
+            typed.pop();
+        }
+        KeyCode::Esc => app.panels.typing = None,
+        KeyCode::Enter => {
+            let typed = app.panels.typing.take().unwrap_or_default();
+            if let Some(spec) = PARAMS.get(app.panels.param).filter(|_| !typed.trim().is_empty()) {
+                command::set(app, spec, &typed, effects);
+            }
+        }
+        KeyCode::Tab | KeyCode::BackTab | KeyCode::Up | KeyCode::Down => {
+            app.panels.typing = None;
+            return false;
+        }
+        _ => return false,
+    }
+    true
+}

@@ -1,0 +1,41 @@
+//! Message -> changed state and effects. No I/O: `run` carries the effects out.
+
+mod command;
+mod engine;
+mod keys;
+mod models;
+
+pub use keys::EXAMPLE;
+
+use super::app::{App, Effect, Message};
+use super::chat::Level;
+use std::time::Duration;
+
+/// Handles what happened at `now` (time since the screen opened).
+pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
+    app.now = now;
+    if app.flash.as_ref().is_some_and(|(_, until)| *until < now) {
+        app.flash = None;
+    }
+    let mut effects = Vec::new();
+    match message {
+        Message::Key(key) => keys::key(app, key, &mut effects),
+        Message::Paste(text) => keys::paste(app, &text),
+        Message::Resize(width, height) => resize(app, width, height),
+        Message::Models(choices) => models::listed(app, choices, &mut effects),
+        Message::Engine(events) => engine::events(app, events, &mut effects),
+        Message::EngineGone => engine::gone(app),
+        Message::OpenFailed(why) => models::open_failed(app, why),
+        Message::Fetch(event) => models::fetched(app, event, &mut effects),
+        Message::Snapshot(snapshot) => engine::snapshot(app, snapshot),
+        Message::Panicked(what) => app.chat.note(Level::Bad, format!("internal error: {what}")),
+        Message::Copied(Ok(())) => app.say("copied"),
+        Message::Copied(Err(why)) => app.chat.note(Level::Bad, format!("not copied: {why}")),
+    }
+    effects
+}
+
+fn resize(app: &mut App, width: u16, height: u16) {
+    app.size = (width, height);
+    keys::keep_focus_visible(app);
+}

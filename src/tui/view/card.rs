@@ -1,0 +1,135 @@
+//! What stands at the end of the transcript while there is no model: an offer, a download, a load.
+
+use super::paint;
+use crate::protocol::LoadStage;
+use crate::tui::app::{App, Fetch, ModelState};
+use crate::tui::format;
+use crate::tui::port::ModelChoice;
+use crate::tui::sanitize;
+use crate::tui::theme::Role;
+use crate::tui::transcript::wrap::wrap;
+use ratatui::text::{Line, Span};
+
+pub fn lines(app: &App, width: u16) -> Option<Vec<Line<'static>>> {
+    let width = usize::from(width.min(76));
+    if let Some(fetch) = &app.fetch {
+        return Some(fetching(app, fetch, width));
+    }
+    match &app.model {
+        ModelState::Loading { name, stage, done, total } => {
+            Some(loading(app, name, *stage, (*done, *total), width))
+        }
+        ModelState::None => app.offer().map(|choice| offer(app, choice, width)),
+        ModelState::Ready(_) | ModelState::Failed { .. } => None,
+    }
+}
+
+fn offer(app: &App, choice: &ModelChoice, width: usize) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let muted = theme.style(Role::Muted);
+    let facts = [
+        format::bytes(choice.bytes),
+        sanitize::one_line(&choice.licence),
+        format!("context {}", format::count(choice.context as u64)),
+    ];
+    let title = if choice.is_default {
+        "No model on this machine yet."
+    } else {
+        "This model is not on this machine yet."
+    };
+    let mut lines = vec![
+        Line::default(),
+        Line::styled(format!("  {title}"), theme.style(Role::Text)),
+        Line::default(),
+        Line::styled(format!("  {}", sanitize::one_line(&choice.name)), theme.style(Role::Heading)),
+        indented(paint::dotted(facts.map(|f| Span::styled(f, muted)), theme)),
+    ];
+    let description = sanitize::one_line(&choice.description);
+    let target = format!("to {}", sanitize::one_line(&choice.target));
+    lines.extend(wrapped(&description, width, muted));
+    lines.extend(wrapped(&target, width, muted));
+    lines.push(Line::default());
+    lines.push(Line::from(vec![
+        Span::raw("  "),
+        Span::styled("Enter", theme.style(Role::Accent)),
+        Span::styled(" fetches it and starts", theme.style(Role::Text)),
+        Span::styled("     /model", theme.style(Role::Accent)),
+        Span::styled(" shows the others", muted),
+    ]));
+    lines.extend(wrapped("Offline? glassbox PATH.gguf opens any GGUF file.", width, muted));
+    lines
+}
+
+fn fetching(app: &App, fetch: &Fetch, width: usize) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let muted = theme.style(Role::Muted);
+    let share = fetch.done as f64 / fetch.total.max(1) as f64;
+    let spent = (app.now.saturating_sub(fetch.started)).as_secs_f64();
+    let new = fetch.done.saturating_sub(fetch.resumed_at.unwrap_or(0)) as f64;
+    let rate = if spent > 0.2 { new / spent } else { 0.0 };
+    let left = fetch.total.saturating_sub(fetch.done) as f64 / rate;
+    let mut facts = vec![format!("{} of {}", format::bytes(fetch.done), format::bytes(fetch.total))];
+    if rate > 0.0 {
+        facts.push(format!("{}/s", format::bytes(rate as u64)));
+        facts.push(format!("{} left", format::seconds(left)));
+    }
+    let from = sanitize::one_line(&fetch.source);
+    let mut lines = vec![
+        Line::from(vec![
+            Span::styled("  Fetching ", theme.style(Role::Text)),
+            Span::styled(sanitize::one_line(&fetch.name), theme.style(Role::Heading)),
+            Span::styled(if from.is_empty() { String::new() } else { format!(" from {from}") }, muted),
+        ]),
+        gauge(app, share, width),
+        indented(paint::dotted(facts.into_iter().map(|f| Span::styled(f, muted)), theme)),
+    ];
+    lines.push(Line::from(vec![
+        Span::styled("  Esc", theme.style(Role::Accent)),
+        Span::styled(" cancels; what is fetched stays for the next time", muted),
+    ]));
+    lines.into_iter().map(|line| paint::fit_line(line, width)).collect()
+}
+
+fn loading(
+    app: &App,
+    name: &str,
+    stage: LoadStage,
+    (done, total): (u64, u64),
+    width: usize,
+) -> Vec<Line<'static>> {
+    let muted = app.theme.style(Role::Muted);
+    let verb = match stage {
+        LoadStage::Reading => "reading",
+        LoadStage::Repacking => "arranging the weights for this processor",
+    };
+    let mut lines = vec![Line::from(vec![
+        Span::styled("  Loading ", app.theme.style(Role::Text)),
+        Span::styled(sanitize::one_line(name), app.theme.style(Role::Heading)),
+        Span::styled(format!(": {verb}"), muted),
+    ])];
+    if total > 0 {
+        lines.push(gauge(app, done as f64 / total as f64, width));
+        let text = format!("  {} of {}", format::bytes(done), format::bytes(total));
+        lines.push(Line::styled(text, muted));
+    }
+    lines.into_iter().map(|line| paint::fit_line(line, width)).collect()
+}
+
+fn gauge(app: &App, share: f64, width: usize) -> Line<'static> {
+    let wide = width.saturating_sub(10).clamp(4, 50);
+    let mut spans = vec![Span::raw("  ")];
+    spans.extend(paint::bar(share, wide, app.theme.style(Role::Accent), &app.theme));
+    spans.push(Span::styled(format!(" {:>3.0}%", (share * 100.0).floor()), app.theme.style(Role::Text)));
+    Line::from(spans)
+}
+
+fn indented(mut line: Line<'static>) -> Line<'static> {
+    line.spans.insert(0, Span::raw("  "));
+    line
+}
+
+fn wrapped(text: &str, width: usize, style: ratatui::style::Style) -> impl Iterator<Item = Line<'static>> {
+    let line = Line::styled(text.to_owned(), style);
+    let lines = if text.is_empty() { Vec::new() } else { wrap(&line, width.saturating_sub(2), 0) };
+    lines.into_iter().map(indented)
+}

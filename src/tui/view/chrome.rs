@@ -1,0 +1,96 @@
+//! The footer's hints and the frame around the input.
+
+use super::paint;
+use crate::tui::app::{App, Focus, ModelState, Panel};
+use crate::tui::slash;
+use crate::tui::theme::Role;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+/// What keys do here and now; or what was just done.
+pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
+    if let Some((text, _)) = app.flash.as_ref().filter(|(_, until)| app.now <= *until) {
+        let line = Line::styled(format!(" {text}"), app.theme.style(Role::Warn));
+        return paint::line(area.x, area.y, &line, area, buf);
+    }
+    let mut spans = vec![Span::raw(" ")];
+    for (key, does) in hints(app) {
+        if spans.len() > 1 {
+            spans.push(Span::styled(" · ", app.theme.style(Role::Faint)));
+        }
+        let wide = 1 + key.len() + does.len();
+        let used: usize = spans.iter().map(Span::width).sum();
+        if used + wide > area.width.into() {
+            spans.pop();
+            break;
+        }
+        spans.push(Span::styled(key, app.theme.style(Role::Key)));
+        spans.push(Span::styled(format!(" {does}"), app.theme.style(Role::Muted)));
+    }
+    paint::line(area.x, area.y, &Line::from(spans), area, buf);
+}
+
+fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
+    if app.help_open {
+        return vec![("Esc", "close"), ("PgUp PgDn", "scroll")];
+    }
+    if app.panels.typing.is_some() {
+        return vec![("Enter", "apply"), ("Esc", "leave it")];
+    }
+    let stop = app.chat.is_running().then_some(("Esc", "stop"));
+    let run = if app.paused { ("F5", "resume") } else { ("F5", "pause") };
+    match app.focus {
+        Focus::Input if !slash::completions(&app.composer.text()).is_empty() => {
+            vec![("↑↓", "choose"), ("Tab", "complete"), ("Enter", "run")]
+        }
+        Focus::Input => {
+            let mut all = vec![("Enter", "send"), ("^J", "newline")];
+            all.extend(stop);
+            if app.fetch.is_some() {
+                all.push(("Esc", "cancel"));
+            }
+            if app.paused {
+                all.extend([run, ("F6", "step")]);
+            }
+            all.extend([("Tab", "panels"), ("^O", "thoughts"), ("F1", "help"), ("/", "commands")]);
+            if !app.paused {
+                all.push(run);
+            }
+            all
+        }
+        Focus::Panel(panel) => {
+            let mut all = vec![("Esc", "back"), ("Tab", "next"), ("1 2 3 5 6", "toggle"), ("z", "zoom")];
+            all.extend(match panel {
+                Panel::Sampling => vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type")],
+                Panel::Kv => vec![("←→↑↓", "block")],
+                Panel::Batch => vec![("j k", "older newer"), ("p", "pause"), ("s", "step"), ("r", "resume")],
+                Panel::Reasoning | Panel::Metrics => vec![("j k", "scroll")],
+            });
+            all.push(("?", "help"));
+            all
+        }
+    }
+}
+
+/// The rule over the input; the room under it.
+pub fn input_frame(app: &App, area: Rect, buf: &mut Buffer) -> Rect {
+    let focused = app.focus == Focus::Input && !app.help_open;
+    let style = app.theme.style(if focused { Role::Focus } else { Role::Border });
+    paint::titled(Line::default(), note(app), area, style, buf)
+}
+
+fn note(app: &App) -> Line<'static> {
+    let queued = app.chat.turns().filter(|t| t.queued).count();
+    let waits_for = match &app.model {
+        ModelState::Ready(_) => "the answer",
+        _ => "the model",
+    };
+    let text = match (app.paused, queued) {
+        (true, _) => " paused: F5 resumes, F6 steps ".to_owned(),
+        (false, 0) => return Line::default(),
+        (false, 1) => format!(" 1 message waits for {waits_for} "),
+        (false, n) => format!(" {n} messages wait for {waits_for} "),
+    };
+    Line::styled(text, app.theme.style(Role::Warn))
+}

@@ -1,0 +1,52 @@
+//! A panel's frame, and which file draws what is in it.
+
+use super::{batch, kv, metrics, paint, reasoning, sampling};
+use crate::tui::app::{App, Focus, Panel};
+use crate::tui::theme::Role;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+/// The height a panel wants, compared with the others in its column.
+pub fn share(panel: Panel) -> u16 {
+    match panel {
+        Panel::Sampling => 18,
+        Panel::Kv => 10,
+        Panel::Batch => 11,
+        Panel::Reasoning => 12,
+        Panel::Metrics => 16,
+    }
+}
+
+pub fn draw(app: &App, panel: Panel, area: Rect, buf: &mut Buffer) {
+    if area.height < 2 || area.width < 8 {
+        return;
+    }
+    let focused = app.focus == Focus::Panel(panel);
+    let border = app.theme.style(if focused { Role::Focus } else { Role::Border });
+    let name = app.theme.style(if focused { Role::Focus } else { Role::Muted });
+    let title = Line::from(vec![
+        Span::styled(format!(" {} ", panel as u8), app.theme.style(Role::Accent)),
+        Span::styled(format!("{} ", panel.title()), name),
+    ]);
+    let note = if focused { note(app) } else { Line::default() };
+    let inside = paint::titled(title, note, area, border, buf);
+    if inside.is_empty() {
+        return;
+    }
+    let size = (usize::from(inside.width), usize::from(inside.height));
+    let lines = match panel {
+        Panel::Sampling => sampling::lines(app, size, focused),
+        Panel::Kv => kv::lines(app, size, focused),
+        Panel::Batch => batch::lines(app, size),
+        Panel::Reasoning => reasoning::lines(app, size),
+        Panel::Metrics => metrics::lines(app, size),
+    };
+    let lines: Vec<Line> = lines.into_iter().map(|l| paint::fit_line(l, size.0)).collect();
+    paint::lines(&lines, inside, buf);
+}
+
+fn note(app: &App) -> Line<'static> {
+    let text = if app.panels.zoomed { " z back " } else { " z zoom " };
+    Line::styled(text, app.theme.style(Role::Muted))
+}

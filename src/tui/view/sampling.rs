@@ -1,0 +1,212 @@
+//! Panel 1: why this token? The candidates, what each stage cut, and every parameter in place.
+
+use super::paint;
+use crate::protocol::{Candidate, PARAMS, SamplingParams, SamplingTrace, Stage};
+use crate::tui::app::App;
+use crate::tui::format;
+use crate::tui::theme::Role;
+use ratatui::text::{Line, Span};
+
+/// Width from which candidates and parameters stand side by side.
+const TWO_COLUMNS: usize = 70;
+/// `repetition_penalty` and a value.
+const PARAM_WIDTH: usize = 25;
+
+pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<Line<'static>> {
+    if width >= TWO_COLUMNS {
+        let left = width - PARAM_WIDTH - 3;
+        let why = why(app, left, height);
+        let params = params(app, PARAM_WIDTH, 1, height, focused);
+        return beside(why, params, left + 3, height);
+    }
+    let columns = if width >= 38 { 2 } else { 1 };
+    let rows = PARAMS.len().div_ceil(columns);
+    // Focused in a low drawer, the parameters come first: they are what is changed here.
+    let room = height.saturating_sub(rows + 1);
+    if room < 3 {
+        let rows = if focused { height } else { height.saturating_sub(4) };
+        let mut all = if focused { Vec::new() } else { why(app, width, height - rows.min(height)) };
+        all.extend(params(app, width, columns, rows, focused).into_iter().take(rows));
+        return all;
+    }
+    let mut all = why(app, width, room);
+    all.resize(room, Line::default());
+    all.push(Line::default());
+    all.extend(params(app, width, columns, rows, focused));
+    all
+}
+
+/// Candidates, entropy and the chain, in at most `height` rows.
+fn why(app: &App, width: usize, height: usize) -> Vec<Line<'static>> {
+    let Some(trace) = &app.snapshot.sampling else {
+        return empty(app);
+    };
+    let chain = chain(app, trace, width);
+    let rest = chain.len() + 1;
+    let shown = height.saturating_sub(rest).max(1).min(trace.candidates.len());
+    let mut chosen: Vec<&Candidate> = trace.candidates.iter().take(shown).collect();
+    if let Some(drawn) = trace.candidates.iter().find(|c| c.id == trace.drawn)
+        && !chosen.iter().any(|c| c.id == drawn.id)
+        && let Some(last) = chosen.last_mut()
+    {
+        *last = drawn;
+    }
+    let mut lines: Vec<_> = chosen.iter().map(|c| candidate(app, trace, c, width)).collect();
+    lines.push(summary(app, trace));
+    lines.extend(chain);
+    lines.truncate(height);
+    lines
+}
+
+fn empty(app: &App) -> Vec<Line<'static>> {
+    let muted = app.theme.style(Role::Muted);
+    vec![
+        Line::styled("no token yet: while an answer streams,", muted),
+        Line::styled("its likeliest tokens stand here", muted),
+    ]
+}
+
+/// `" Paris"  ██████▏ 71.2% → 88.0% ◀`, or `✂ top-p` for what a stage cut.
+fn candidate(app: &App, trace: &SamplingTrace, c: &Candidate, width: usize) -> Line<'static> {
+    let theme = &app.theme;
+    let drawn = c.id == trace.drawn;
+    let text_width = (width / 3).clamp(6, 18);
+    let fixed = text_width + 1 + 1 + 6 + 1 + 8;
+    let bar_width = width.saturating_sub(fixed).clamp(0, 24);
+    let hue = theme.style(if drawn {
+        Role::Accent
+    } else if c.cut_by.is_some() {
+        Role::Faint
+    } else {
+        Role::Muted
+    });
+    let name = theme.style(if drawn {
+        Role::Heading
+    } else if c.cut_by.is_some() {
+        Role::Muted
+    } else {
+        Role::Text
+    });
+    let mut spans =
+        vec![Span::styled(format::pad(&format::quoted(&c.text), text_width), name), Span::raw(" ")];
+    let (filled, rest) = paint::bar_text(f64::from(c.raw_probability), bar_width);
+    spans.push(Span::styled(filled, hue));
+    spans.push(Span::raw(" ".repeat(rest + 1)));
+    let raw = format::pad_left(&format::percent(f64::from(c.raw_probability)), 6);
+    spans.push(Span::styled(raw, theme.style(Role::Text)));
+    let (end, role) = match (drawn, c.cut_by) {
+        (_, Some(stage)) => (format!(" ✂{}", stage.name()), Role::Warn),
+        (true, None) => {
+            (format!(" ◀{}", format::pad_left(&format::percent(f64::from(c.probability)), 6)), Role::Accent)
+        }
+        (false, None) => {
+            (format!("  {}", format::pad_left(&format::percent(f64::from(c.probability)), 6)), Role::Muted)
+        }
+    };
+    spans.push(Span::styled(end, theme.style(role)));
+    Line::from(spans)
+}
+
+fn summary(app: &App, trace: &SamplingTrace) -> Line<'static> {
+    let drawn = trace.candidates.iter().position(|c| c.id == trace.drawn);
+    let kept = trace.stages.last().map_or(trace.vocab_size, |s| s.survivors);
+    let mut words = vec![
+        format!("H {:.2}→{:.2} nat", trace.entropy, trace.final_entropy),
+        format!("kept {}/{}", format::count(kept as u64), format::count(trace.vocab_size as u64)),
+    ];
+    if let Some(rank) = drawn {
+        words.push(format!("rank {}", rank + 1));
+    }
+    paint::dotted(words.into_iter().map(|w| Span::styled(w, app.theme.style(Role::Muted))), &app.theme)
+}
+
+/// `raw 49,152 → top-k 40 → top-p 12 → min-p 3`, idle stages faint; wrapped to the width.
+fn chain(app: &App, trace: &SamplingTrace, width: usize) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let mut lines = vec![Line::default()];
+    let mut before = trace.vocab_size;
+    for (i, view) in trace.stages.iter().enumerate() {
+        let cut = view.survivors < before;
+        let count =
+            if i == 0 || cut { format!(" {}", format::count(view.survivors as u64)) } else { String::new() };
+        before = view.survivors;
+        let role = match () {
+            () if cut => Role::Warn,
+            () if view.active || view.stage == Stage::Raw => Role::Text,
+            () => Role::Faint,
+        };
+        let wide = 3 + view.stage.name().len() + count.len();
+        if lines.last().is_some_and(|line| line.width() + wide > width) {
+            lines.push(Line::default());
+        }
+        if let Some(line) = lines.last_mut() {
+            let arrow = match (i, line.spans.is_empty()) {
+                (0, _) => "",
+                (_, true) => "→ ",
+                (_, false) => " → ",
+            };
+            line.spans.push(Span::styled(arrow, theme.style(Role::Faint)));
+            line.spans.push(Span::styled(format!("{}{count}", view.stage.name()), theme.style(role)));
+        }
+    }
+    lines
+}
+
+/// Every parameter; the selected one marked, and scrolled into view.
+fn params(app: &App, width: usize, columns: usize, rows: usize, focused: bool) -> Vec<Line<'static>> {
+    let per_column = PARAMS.len().div_ceil(columns);
+    let first = if columns == 1 {
+        (app.panels.param + 1 + rows / 3).saturating_sub(rows.max(1)).min(PARAMS.len().saturating_sub(rows))
+    } else {
+        0
+    };
+    let width = if columns == 1 { width.min(PARAM_WIDTH) } else { ((width - 2) / 2).min(PARAM_WIDTH) };
+    (first..per_column)
+        .take(rows.max(1))
+        .map(|row| {
+            let mut spans = Vec::new();
+            for column in 0..columns {
+                let index = column * per_column + row;
+                if index < PARAMS.len() {
+                    if column > 0 {
+                        spans.push(Span::raw("  "));
+                    }
+                    spans.extend(param(app, index, width, focused));
+                }
+            }
+            Line::from(spans)
+        })
+        .collect()
+}
+
+fn param(app: &App, index: usize, width: usize, focused: bool) -> Vec<Span<'static>> {
+    let theme = &app.theme;
+    let spec = &PARAMS[index];
+    let selected = focused && index == app.panels.param;
+    let typed = app.panels.typing.as_ref().filter(|_| selected).map(|t| format!("{t}▍"));
+    let value = typed.unwrap_or_else(|| (spec.get)(&app.params).to_string());
+    let changed = (spec.get)(&app.params) != (spec.get)(&SamplingParams::default());
+    let name = spec.name.replace("_penalty", if width < PARAM_WIDTH { "_pen" } else { "_penalty" });
+    let value_width = format::width(&value).min(width - 4);
+    let label = format::pad(&name, width - value_width - 1);
+    let mut name_style = theme.style(if selected { Role::Heading } else { Role::Muted });
+    let mut value_style = theme.style(if changed { Role::Accent } else { Role::Text });
+    if selected {
+        name_style = name_style.patch(theme.style(Role::Selection));
+        value_style = value_style.patch(theme.style(Role::Selection));
+    }
+    vec![Span::styled(label + " ", name_style), Span::styled(format::fit(&value, value_width), value_style)]
+}
+
+fn beside(left: Vec<Line<'static>>, right: Vec<Line<'static>>, at: usize, rows: usize) -> Vec<Line<'static>> {
+    (0..rows)
+        .map(|i| {
+            let line = paint::fit_line(left.get(i).cloned().unwrap_or_default(), at.saturating_sub(1));
+            let gap = " ".repeat(at.saturating_sub(line.width()));
+            let mut spans = line.spans;
+            spans.push(Span::raw(gap));
+            spans.extend(right.get(i).cloned().unwrap_or_default().spans);
+            Line::from(spans)
+        })
+        .collect()
+}

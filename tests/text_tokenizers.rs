@@ -1,0 +1,173 @@
+//! Tokenizers of real models, against what the `tokenizers` and SentencePiece libraries make of the
+//! same strings. The vocabularies are read from model files; where there is none the test says so.
+
+use glassbox::protocol::{Message, Prompt, Role};
+use glassbox::text::{OutputOptions, Specials, TextModel, VocabSpec};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+fn golden(name: &str) -> Option<Value> {
+    let root = std::env::var_os("GLASSBOX_GOLDEN")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/golden"), PathBuf::from);
+    let path = root.join("tokenizers").join(name);
+    let Ok(json) = std::fs::read(&path) else {
+        eprintln!("skipped: no golden data at {}", path.display());
+        return None;
+    };
+    Some(serde_json::from_slice(&json).expect("golden data is JSON"))
+}
+
+/// The vocabulary of a model file in `GLASSBOX_MODELS`, exported as JSON beside it.
+fn vocabulary(name: &str) -> Option<VocabSpec> {
+    let folder = PathBuf::from(std::env::var_os("GLASSBOX_MODELS")?);
+    let json: Value =
+        serde_json::from_slice(&std::fs::read(folder.join(format!("{name}.json"))).ok()?).ok()?;
+    let strings = |key: &str| -> Vec<String> {
+        let list = json[key].as_array().into_iter().flatten();
+        list.map(|text| text.as_str().expect("a string").to_owned()).collect()
+    };
+    let id = |key: &str| json[key].as_u64().map(|id| id as u32);
+    Some(VocabSpec {
+        model: json["model"].as_str()?.to_owned(),
+        pre: json["pre"].as_str().map(str::to_owned),
+        tokens: strings("tokens"),
+        types: json["types"].as_array()?.iter().map(|kind| kind.as_i64().expect("a type") as i32).collect(),
+        scores: json["scores"]
+            .as_array()?
+            .iter()
+            .map(|score| score.as_f64().expect("a score") as f32)
+            .collect(),
+        merges: strings("merges"),
+        bos: id("bos"),
+        eos: id("eos"),
+        eot: id("eot"),
+        unk: id("unk"),
+        extra_end: Vec::new(),
+        add_bos: json["add_bos"].as_bool(),
+        add_space_prefix: json["add_space_prefix"].as_bool(),
+        remove_extra_whitespaces: json["remove_extra_whitespaces"].as_bool(),
+        chat_template: json["chat_template"].as_str().map(str::to_owned),
+    })
+}
+
+/// `agrees`: whether an id of the golden data means the same token in this vocabulary.
+fn check(model: &str, golden_name: &str, agrees: impl Fn(u32) -> bool) {
+    let Some(golden) = golden(golden_name) else { return };
+    let Some(spec) = vocabulary(model) else {
+        eprintln!("skipped: no vocabulary of {model}; GLASSBOX_MODELS names a folder that has it");
+        return;
+    };
+    let adds_space = spec.model == "llama" && spec.add_space_prefix != Some(false);
+    let start = std::time::Instant::now();
+    let text = TextModel::new(spec).expect("a usable vocabulary");
+    println!("{model}: {} tokens loaded in {:?}", text.vocab_size(), start.elapsed());
+    let (mut wrong, mut total) = (Vec::new(), 0);
+    for case in golden["cases"].as_array().expect("cases") {
+        let source = case["text"].as_str().expect("a text");
+        let expected = ids(&case["ids"]);
+        if !expected.iter().all(|&id| agrees(id)) {
+            continue;
+        }
+        total += 1;
+        let found = text.encode(source, Specials::Parse);
+        if found != expected {
+            wrong.push(format!("{source:?}\n  expected {expected:?}\n  found    {found:?}"));
+        }
+        let bytes: Vec<u8> = found.iter().flat_map(|&id| text.piece(id)).copied().collect();
+        let read_back = String::from_utf8_lossy(&bytes);
+        let read_back =
+            if adds_space { read_back.strip_prefix(' ').unwrap_or(&read_back) } else { &read_back };
+        if read_back != case["decoded"].as_str().unwrap_or(source) {
+            wrong.push(format!("{source:?} reads back as {read_back:?}"));
+        }
+    }
+    for case in golden["streams"].as_array().into_iter().flatten() {
+        let mut parser = text.output(OutputOptions::default());
+        let chunks: Vec<Option<String>> = ids(&case["ids"])
+            .into_iter()
+            .map(|id| {
+                let parts = parser.push(id).parts;
+                let text: Option<String> = parts
+                    .into_iter()
+                    .map(|part| match part {
+                        glassbox::protocol::Part::Text(text) | glassbox::protocol::Part::Reasoning(text) => {
+                            text
+                        }
+                    })
+                    .reduce(|a, b| a + &b);
+                text
+            })
+            .collect();
+        let expected: Vec<Option<String>> = case["chunks"]
+            .as_array()
+            .expect("chunks")
+            .iter()
+            .map(|chunk| chunk.as_str().map(str::to_owned))
+            .collect();
+        if chunks != expected {
+            wrong.push(format!("stream {}\n  expected {expected:?}\n  found    {chunks:?}", case["text"]));
+        }
+    }
+    println!("{model}: {} of {total} strings agree", total - wrong.len());
+    assert!(wrong.is_empty(), "{model}: {} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn ids(list: &Value) -> Vec<u32> {
+    list.as_array().expect("a list of ids").iter().map(|id| id.as_u64().expect("an id") as u32).collect()
+}
+
+#[test]
+fn smollm2() {
+    check("smollm2-135m", "smollm2_gguf.json", |_| true);
+}
+
+#[test]
+fn qwen2() {
+    // Qwen3 added tokens from 151665 on; the rest is the same.
+    check("qwen2.5-coder-0.5b", "qwen3.json", |id| id < 151_665);
+}
+
+#[test]
+fn gemma3() {
+    check("gemma-3-270m", "gemma3.json", |_| true);
+}
+
+fn models() -> impl Iterator<Item = (&'static str, TextModel)> {
+    ["smollm2-135m", "qwen2.5-coder-0.5b", "gemma-3-270m"]
+        .into_iter()
+        .filter_map(|name| Some((name, TextModel::new(vocabulary(name)?).expect("a usable vocabulary"))))
+}
+
+// BUGLOG Z02, on whole vocabularies.
+#[test]
+fn no_control_token_of_a_real_vocabulary_can_be_typed() {
+    for (name, model) in models() {
+        let controls: Vec<u32> = (0..model.vocab_size() as u32).filter(|&id| model.is_control(id)).collect();
+        assert!(!controls.is_empty());
+        let all: String = controls.iter().map(|&id| model.piece_text(id)).collect::<Vec<_>>().join(" x");
+        let model =
+            model.with_chat_template("{% for m in messages %}{{ m.content }}{% endfor %}").expect("valid");
+        let chat = Prompt::Chat(vec![Message::new(Role::User, all.clone())]);
+        for prompt in [chat, Prompt::Text(all)] {
+            let ids = model.prompt(&prompt).expect("a prompt").ids;
+            let bos = usize::from(model.is_control(ids[0]));
+            assert!(!ids[bos..].iter().any(|&id| model.is_control(id)), "{name}");
+        }
+    }
+}
+
+// BUGLOG T15, T16, on whole vocabularies.
+#[test]
+fn a_megabyte_without_a_break_takes_no_more_than_a_moment() {
+    for (name, model) in models() {
+        for text in ["^", "_", " ", "é"].map(|c| c.repeat(1_000_000 / c.len())) {
+            let start = std::time::Instant::now();
+            let ids = model.encode(&text, Specials::Text);
+            let taken = start.elapsed();
+            println!("{name} {:?}: {} tokens in {taken:?}", &text.chars().next(), ids.len());
+            assert!(taken.as_secs() < 10, "{name}: {taken:?}");
+            let bytes: usize = ids.iter().map(|&id| model.piece(id).len()).sum();
+            assert_eq!(bytes, text.len(), "{name}");
+        }
+    }
+}
