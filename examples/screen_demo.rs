@@ -111,7 +111,10 @@ impl Models for Demo {
                 std::thread::sleep(Duration::from_millis(20));
             }
             if broken {
-                let failure = Failure::new(FailureKind::Model, "broken.gguf: tensor blk.3.ffn_up.weight ends 12 bytes past the file");
+                let failure = Failure::new(
+                    FailureKind::Model,
+                    "broken.gguf: tensor blk.3.ffn_up.weight ends 12 bytes past the file",
+                );
                 out.send(vec![Event::LoadFailed(failure)]);
                 return;
             }

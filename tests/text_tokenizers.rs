@@ -1,6 +1,7 @@
 //! Tokenizers of real models, against what the `tokenizers` and SentencePiece libraries make of the
 //! same strings. The vocabularies are read from model files; where there is none the test says so.
 
+use glassbox::protocol::{Message, Prompt, Role};
 use glassbox::text::{OutputOptions, Specials, TextModel, VocabSpec};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -129,4 +130,44 @@ fn qwen2() {
 #[test]
 fn gemma3() {
     check("gemma-3-270m", "gemma3.json", |_| true);
+}
+
+fn models() -> impl Iterator<Item = (&'static str, TextModel)> {
+    ["smollm2-135m", "qwen2.5-coder-0.5b", "gemma-3-270m"]
+        .into_iter()
+        .filter_map(|name| Some((name, TextModel::new(vocabulary(name)?).expect("a usable vocabulary"))))
+}
+
+// BUGLOG Z02, on whole vocabularies.
+#[test]
+fn no_control_token_of_a_real_vocabulary_can_be_typed() {
+    for (name, model) in models() {
+        let controls: Vec<u32> = (0..model.vocab_size() as u32).filter(|&id| model.is_control(id)).collect();
+        assert!(!controls.is_empty());
+        let all: String = controls.iter().map(|&id| model.piece_text(id)).collect::<Vec<_>>().join(" x");
+        let model =
+            model.with_chat_template("{% for m in messages %}{{ m.content }}{% endfor %}").expect("valid");
+        let chat = Prompt::Chat(vec![Message::new(Role::User, all.clone())]);
+        for prompt in [chat, Prompt::Text(all)] {
+            let ids = model.prompt(&prompt).expect("a prompt").ids;
+            let bos = usize::from(model.is_control(ids[0]));
+            assert!(!ids[bos..].iter().any(|&id| model.is_control(id)), "{name}");
+        }
+    }
+}
+
+// BUGLOG T15, T16, on whole vocabularies.
+#[test]
+fn a_megabyte_without_a_break_takes_no_more_than_a_moment() {
+    for (name, model) in models() {
+        for text in ["^", "_", " ", "é"].map(|c| c.repeat(1_000_000 / c.len())) {
+            let start = std::time::Instant::now();
+            let ids = model.encode(&text, Specials::Text);
+            let taken = start.elapsed();
+            println!("{name} {:?}: {} tokens in {taken:?}", &text.chars().next(), ids.len());
+            assert!(taken.as_secs() < 10, "{name}: {taken:?}");
+            let bytes: usize = ids.iter().map(|&id| model.piece(id).len()).sum();
+            assert_eq!(bytes, text.len(), "{name}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 use super::plan::{Plan, Preempted, Reason};
 use super::sequence::Sequence;
-use crate::kv::{BlockManager, BlockTable, Hits, Shortage};
+use crate::kv::{BlockManager, Hits, Shortage};
 use crate::protocol::{RequestId, SequenceState};
 use std::collections::VecDeque;
 
@@ -94,60 +94,47 @@ impl Scheduler {
 
     /// Admits from the head of the queue; gives back why the new head must wait.
     fn admit_waiting(&mut self, kv: &mut BlockManager, plan: &mut Plan) -> Option<Reason> {
-        while let Some(seq) = self.waiting.front() {
-            let slots = self.running.iter().map(|seq| seq.choices as usize).sum();
-            if slots >= self.bounds.sequences {
-                return Some(Reason::Slots { running: slots, most: self.bounds.sequences });
+        while !self.waiting.is_empty() {
+            if let Err(reason) = self.admit_head(kv, plan) {
+                return Some(reason);
             }
-            let hits = match seq.reads_cache() {
-                true => kv.find_prefix(&seq.chain, seq.tokens.len()),
-                false => Hits::default(),
-            };
-            let computed = hits.blocks.len() * kv.block_size();
-            let share = seq.share(computed, plan.tokens_left, plan.outputs_left);
-            if share.tokens == 0 {
-                return Some(self.used_up(plan));
-            }
-            // The whole sequence must fit, and so must what running prompts have still to compute:
-            // otherwise two half-computed prompts could each wait for the other's blocks.
-            let reserved = self.reserved(kv);
-            match kv.admit(hits, computed + share.tokens, seq.tokens.len(), reserved) {
-                Err(shortage) => return Some(Reason::Blocks(shortage)),
-                Ok(table) => {
-                    let seq = self.waiting.pop_front().expect("it was the head");
-                    self.admit(seq, table, computed, kv, plan);
-                    plan.push(
-                        self.running.len() - 1,
-                        &self.running[self.running.len() - 1],
-                        share,
-                        self.bounds.groups,
-                    );
-                }
-            }
-            let seq = self.running.last_mut().expect("just admitted");
-            kv.offer(&mut seq.table, &seq.chain, computed + share.tokens);
         }
         None
     }
 
-    fn admit(
-        &mut self,
-        mut seq: Sequence,
-        table: BlockTable,
-        computed: usize,
-        kv: &BlockManager,
-        plan: &mut Plan,
-    ) {
-        seq.num_computed = computed;
-        seq.table = table;
-        seq.state = SequenceState::Running;
-        if seq.preemptions == 0 {
+    fn admit_head(&mut self, kv: &mut BlockManager, plan: &mut Plan) -> Result<(), Reason> {
+        let most = self.bounds.sequences;
+        // A prompt that will fork holds a slot for each of its choices.
+        let slots: usize = self.running.iter().map(|seq| seq.choices as usize).sum();
+        if slots >= most {
+            return Err(Reason::Slots { running: slots.min(most), most });
+        }
+        let seq = &self.waiting[0];
+        let hits = match seq.reads_cache() {
+            true => kv.find_prefix(&seq.chain, seq.tokens.len()),
+            false => Hits::default(),
+        };
+        let computed = hits.blocks.len() * kv.block_size();
+        let share = seq.share(computed, plan.tokens_left, plan.outputs_left);
+        if share.tokens == 0 {
+            return Err(self.used_up(plan));
+        }
+        // The whole sequence must fit, and so must what running prompts have still to compute:
+        // otherwise two half-computed prompts could each wait for the other's blocks.
+        let (len, whole) = (computed + share.tokens, seq.tokens.len());
+        let table = kv.admit(hits, len, whole, self.reserved(kv)).map_err(Reason::Blocks)?;
+
+        let mut seq = self.waiting.pop_front().expect("it was the head");
+        if !seq.started {
             seq.cached_tokens = computed;
-            plan.prefix_queries += if seq.reads_cache() { seq.tokens.len() } else { 0 };
+            plan.prefix_queries += if seq.reads_cache() { whole } else { 0 };
             plan.prefix_hits += computed;
         }
-        debug_assert!(computed.is_multiple_of(kv.block_size()));
+        (seq.num_computed, seq.table, seq.state) = (computed, table, SequenceState::Running);
+        kv.offer(&mut seq.table, &seq.chain, len);
+        plan.push(self.running.len(), &seq, share, self.bounds.groups);
         self.running.push(seq);
+        Ok(())
     }
 
     /// Blocks that running sequences still need for tokens they have.

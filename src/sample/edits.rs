@@ -24,9 +24,9 @@ impl Edits {
     }
 
     /// Undoes all of them, the last one first.
-    pub fn undo(&mut self, logits: &mut [f32]) {
-        for (id, before) in self.0.drain(..).rev() {
-            logits[id as usize] = before;
+    pub fn undo(&self, logits: &mut [f32]) {
+        for (id, before) in self.0.iter().rev() {
+            logits[*id as usize] = *before;
         }
     }
 

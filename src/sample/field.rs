@@ -96,7 +96,7 @@ impl Field<'_> {
     pub fn survivors(&self) -> usize {
         match self.listed {
             true => self.lists.entries.len(),
-            false => super::softmax::count_at_least(self.logits, f32::MIN) as usize,
+            false => self.peaks.count_at_least(self.logits, f32::MIN),
         }
     }
 

@@ -2,7 +2,7 @@ use super::edits::{Edits, Occurrences};
 use super::field::{Field, Lists};
 use super::random::uniform;
 use super::select::{Entry, Peaks};
-use super::softmax::{Softmax, count_at_least};
+use super::softmax::Softmax;
 use super::trace::Trail;
 use super::{RowError, SampleRow, Sampled};
 use crate::protocol::{SamplingTrace, Stage, TokenId, TopToken};
@@ -38,7 +38,7 @@ pub fn sample(logits: &mut [f32], row: &SampleRow, scratch: &mut Scratch) -> Res
     Ok(Sampled {
         token,
         logprob: raw.logprob(logit),
-        rank: count_at_least(logits, logit),
+        rank: scratch.peaks.count_at_least(logits, logit) as u32,
         entropy: raw.entropy,
         top: scratch.likeliest.iter().take(row.top).map(|entry| top_token(entry, &raw)).collect(),
         trace,
@@ -51,15 +51,14 @@ fn draw(
     raw: &Softmax,
     scratch: &mut Scratch,
 ) -> Result<(TokenId, Option<Box<SamplingTrace>>), RowError> {
-    let mut trail = Trail::new(row.trace > 0);
-    let unmasked = |logits: &[f32]| count_at_least(logits, f32::MIN) as usize;
-    trail.note(Stage::Raw, true, || unmasked(logits));
     let Scratch { peaks, lists, likeliest, edits, seen } = scratch;
+    let mut trail = Trail::new(row.trace > 0);
+    trail.note(Stage::Raw, true, || peaks.count_at_least(logits, f32::MIN));
     edits.clear();
     let masked = edits.mask(logits, row);
-    trail.note(Stage::Mask, masked, || unmasked(logits));
+    trail.note(Stage::Mask, masked, || peaks.count_at_least(logits, f32::MIN));
     let penalized = edits.penalize(logits, row, seen);
-    trail.note(Stage::Penalties, penalized, || unmasked(logits));
+    trail.note(Stage::Penalties, penalized, || peaks.count_at_least(logits, f32::MIN));
     follow(peaks, logits, edits);
 
     let max = peaks.max();
@@ -71,6 +70,7 @@ fn draw(
     let before = edits.before(token).unwrap_or(field.logits[token as usize]);
     let trace = trail.finish(row, raw, likeliest, Entry { logit: before, id: token }, &field);
     edits.undo(logits);
+    follow(peaks, logits, edits);
     Ok((token, trace))
 }
 
@@ -105,7 +105,7 @@ fn cut_and_draw(field: &mut Field, row: &SampleRow, trail: &mut Trail) -> TokenI
     field.draw(uniform(row.seed, row.tokens.len() as u64))
 }
 
-/// Brings the peaks up to date with the edits.
+/// Brings the peaks up to date with the edits, made or undone.
 fn follow(peaks: &mut Peaks, logits: &[f32], edits: &Edits) {
     /// Beyond so many, one look at the whole row is cheaper.
     const FEW: usize = 1000;

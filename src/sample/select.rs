@@ -12,7 +12,15 @@ pub struct Entry {
 impl Entry {
     /// Less is likelier. Logits are never NaN here.
     pub fn order(&self, other: &Entry) -> Ordering {
-        other.logit.partial_cmp(&self.logit).unwrap_or(Ordering::Equal).then(self.id.cmp(&other.id))
+        self.key().cmp(&other.key())
+    }
+
+    /// The order as one whole number, which is quicker to compare: the logit's bits, turned so that
+    /// they descend with it, above the id. Adding 0 makes -0 the same as 0.
+    fn key(&self) -> u64 {
+        let bits = (self.logit + 0.0).to_bits();
+        let descending = if bits >> 31 == 1 { bits } else { !bits & !(1 << 31) };
+        (u64::from(descending) << 32) | u64::from(self.id)
     }
 
     pub fn is_after(&self, last: &Entry) -> bool {
@@ -21,8 +29,8 @@ impl Entry {
 }
 
 /// Logits are looked at in chunks; a chunk whose largest is below a bound is passed over.
-const CHUNK: usize = 64;
-const LANES: usize = 16;
+const CHUNK: usize = 128;
+const LANES: usize = 8;
 
 /// The largest logit of each chunk of a row: makes "the k likeliest" and "all above a bound" cost
 /// a look at a few chunks, where sorting 151,936 logits would cost milliseconds.
@@ -35,21 +43,18 @@ pub struct Peaks {
 impl Peaks {
     /// The largest logit, or nothing where one is NaN or +infinity.
     pub fn measure(&mut self, logits: &[f32]) -> Option<f32> {
+        let mut nan = [0; LANES];
         self.maxima.clear();
-        let mut sound = true;
-        for chunk in logits.chunks(CHUNK) {
-            let (max, finite) = chunk_max(chunk);
-            sound &= finite;
-            self.maxima.push(max);
-        }
-        sound.then(|| self.max())
+        self.maxima.extend(logits.chunks(CHUNK).map(|chunk| chunk_max(chunk, &mut nan)));
+        let max = self.max();
+        (nan == [0; LANES] && max < f32::INFINITY).then_some(max)
     }
 
     /// After the logit of `id` changed.
     pub fn refresh(&mut self, logits: &[f32], id: TokenId) {
         let at = id as usize / CHUNK;
         let chunk = &logits[at * CHUNK..logits.len().min((at + 1) * CHUNK)];
-        self.maxima[at] = chunk_max(chunk).0;
+        self.maxima[at] = chunk_max(chunk, &mut [0; LANES]);
     }
 
     pub fn max(&self) -> f32 {
@@ -76,6 +81,12 @@ impl Peaks {
         }
     }
 
+    /// How many tokens have at least this logit.
+    pub fn count_at_least(&self, logits: &[f32], bound: f32) -> usize {
+        let chunks = self.maxima.iter().zip(logits.chunks(CHUNK)).filter(|(peak, _)| **peak >= bound);
+        chunks.map(|(_, chunk)| chunk.iter().filter(|x| **x >= bound).count()).sum()
+    }
+
     /// The k likeliest tokens, in order of id; fewer where fewer are not masked.
     pub fn top(&mut self, logits: &[f32], k: usize, out: &mut Vec<Entry>, work: &mut Vec<Entry>) {
         if k == 0 {
@@ -93,20 +104,26 @@ impl Peaks {
     }
 }
 
-/// Of a chunk, the largest, and whether all are numbers below +infinity.
-fn chunk_max(chunk: &[f32]) -> (f32, bool) {
-    let (mut lanes, mut unsound) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
+/// The largest of a chunk. Where a lane meets what is no number, its mark is set.
+#[inline(always)]
+fn chunk_max(chunk: &[f32], nan: &mut [u32; LANES]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
     let (full, rest) = chunk.as_chunks::<LANES>();
     for group in full {
         for lane in 0..LANES {
             let x = group[lane];
-            lanes[lane] = if x > lanes[lane] { x } else { lanes[lane] };
-            unsound[lane] |= x.is_nan() | (x == f32::INFINITY);
+            lanes[lane] = larger(x, lanes[lane]);
+            nan[lane] |= u32::from(x.is_nan());
         }
     }
-    let max = lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
-    let sound = !unsound.contains(&true) && rest.iter().all(|x| *x < f32::INFINITY);
-    (max, sound)
+    nan[0] |= u32::from(rest.iter().any(|x| x.is_nan()));
+    rest.iter().chain(&lanes).copied().fold(f32::NEG_INFINITY, larger)
+}
+
+/// As the machine's own maximum, which `f32::max` with its care for NaN is not.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
 }
 
 /// Keeps the `k` likeliest; the order of the rest of the list stays. Gives the last one kept.

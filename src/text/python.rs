@@ -1,6 +1,8 @@
 use super::json::{JsonStyle, to_json};
 use chrono::NaiveDateTime;
-use minijinja::value::{Enumerator, Kwargs, Object, ObjectRepr, Rest, ValueKind, ValueOrKwargs, from_args};
+use minijinja::value::{
+    Enumerator, Kwargs, Object, ObjectRepr, Rest, Tuple, ValueKind, ValueOrKwargs, from_args,
+};
 use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 use minijinja_contrib::pycompat;
 use std::borrow::Cow;
@@ -163,16 +165,37 @@ fn separator_pair(pair: Value) -> Result<(String, String), Error> {
         .map_err(|_| Error::new(ErrorKind::InvalidOperation, "separators must be a pair"))
 }
 
-/// Python's methods of strings, lists and dicts.
+/// Python's methods of strings, lists and dicts: those of minijinja-contrib, and some it lacks.
 fn method(state: &mut State, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
-    match (value.as_str(), name) {
-        (Some(text), "removeprefix") => {
+    let Some(text) = value.as_str() else {
+        return pycompat::unknown_method_callback(state, value, name, args);
+    };
+    let parts = |cut: Option<(&str, &str)>, separator: &str, whole: [&str; 3]| {
+        let parts = cut.map_or(whole, |(before, after)| [before, separator, after]);
+        Value::from(Tuple::from(parts.map(Value::from)))
+    };
+    match name {
+        "removeprefix" => {
             let (prefix,): (&str,) = from_args(args)?;
             Ok(Value::from(text.strip_prefix(prefix).unwrap_or(text)))
         }
-        (Some(text), "removesuffix") => {
+        "removesuffix" => {
             let (suffix,): (&str,) = from_args(args)?;
             Ok(Value::from(text.strip_suffix(suffix).unwrap_or(text)))
+        }
+        "partition" => {
+            let (separator,): (&str,) = from_args(args)?;
+            Ok(parts(text.split_once(separator), separator, [text, "", ""]))
+        }
+        "rpartition" => {
+            let (separator,): (&str,) = from_args(args)?;
+            Ok(parts(text.rsplit_once(separator), separator, ["", "", text]))
+        }
+        "rsplit" => {
+            let (separator, most): (&str, Option<usize>) = from_args(args)?;
+            let mut parts: Vec<&str> = text.rsplitn(most.map_or(usize::MAX, |n| n + 1), separator).collect();
+            parts.reverse();
+            Ok(parts.into_iter().map(Value::from).collect())
         }
         _ => pycompat::unknown_method_callback(state, value, name, args),
     }

@@ -25,11 +25,10 @@ pub(super) enum Segment<'t> {
 /// Not all of them are structure. Some vocabularies define runs of white space and HTML tags this
 /// way, which belong to ordinary text ([`is_plain`]); everything else never comes out of text that
 /// must stay text.
-#[derive(Default)]
 pub(super) struct SpecialTokens {
     by_text: HashMap<Vec<u8>, Special>,
-    /// By first byte: the lengths in bytes of the tokens that begin with it, longest first.
-    lengths: HashMap<u8, Vec<usize>>,
+    /// [256], by first byte: the lengths in bytes of the tokens that begin with it, longest first.
+    lengths: Vec<Vec<usize>>,
 }
 
 #[derive(Clone, Copy)]
@@ -42,7 +41,7 @@ impl SpecialTokens {
     /// `spaces_as_bars`: the vocabulary writes a space as U+2581.
     pub fn new(spec: &VocabSpec, kinds: &[Kind], spaces_as_bars: bool) -> Self {
         let template = spec.chat_template.as_deref().unwrap_or_default();
-        let mut found = Self::default();
+        let mut found = Self { by_text: HashMap::new(), lengths: vec![Vec::new(); 256] };
         for (id, text) in spec.tokens.iter().enumerate() {
             let text = if spaces_as_bars { Cow::Owned(text.replace('▁', " ")) } else { Cow::from(text) };
             let structural = match kinds[id] {
@@ -56,7 +55,7 @@ impl SpecialTokens {
             }
             found.add(&text, Special { id: id as TokenId, structural });
         }
-        found.lengths.values_mut().for_each(|lengths| {
+        found.lengths.iter_mut().for_each(|lengths| {
             lengths.sort_unstable_by(|a, b| b.cmp(a));
             lengths.dedup();
         });
@@ -64,7 +63,7 @@ impl SpecialTokens {
     }
 
     fn add(&mut self, text: &str, special: Special) {
-        self.lengths.entry(text.as_bytes()[0]).or_default().push(text.len());
+        self.lengths[text.as_bytes()[0] as usize].push(text.len());
         self.by_text.entry(text.as_bytes().to_vec()).or_insert(special);
     }
 
@@ -90,7 +89,7 @@ impl SpecialTokens {
 
     fn longest_at(&self, text: &str, at: usize, specials: Specials) -> Option<(usize, TokenId)> {
         let bytes = &text.as_bytes()[at..];
-        let lengths = self.lengths.get(&bytes[0])?;
+        let lengths = &self.lengths[bytes[0] as usize];
         lengths.iter().filter(|&&len| len <= bytes.len()).find_map(|&len| {
             let special = self.by_text.get(&bytes[..len])?;
             (!special.structural || specials == Specials::Parse).then_some((len, special.id))
@@ -124,8 +123,7 @@ impl SpecialTokens {
     fn structural_starts<'t>(&'t self, text: &'t str) -> impl Iterator<Item = usize> + 't {
         let bytes = text.as_bytes();
         let has_structure = move |at: usize| {
-            let lengths = self.lengths.get(&bytes[at]);
-            lengths.into_iter().flatten().any(|&len| {
+            self.lengths[bytes[at] as usize].iter().any(|&len| {
                 let end = (at + len).min(bytes.len());
                 self.by_text.get(&bytes[at..end]).is_some_and(|special| special.structural)
             })
@@ -136,10 +134,10 @@ impl SpecialTokens {
     /// Where the beginning of such a token reaches the end of `text`, trimmed.
     fn begun_at_end<'t>(&'t self, text: &'t str) -> impl Iterator<Item = usize> + 't {
         let bytes = text.trim_end().as_bytes();
-        let longest = self.lengths.values().flatten().max().copied().unwrap_or(0);
+        let longest = self.lengths.iter().flatten().max().copied().unwrap_or(0);
         let first = bytes.len().saturating_sub(longest);
         (first..bytes.len())
-            .filter(|&at| self.lengths.contains_key(&bytes[at]))
+            .filter(|&at| !self.lengths[bytes[at] as usize].is_empty())
             .filter(move |&at| self.structures().any(|token| token.starts_with(&bytes[at..])))
     }
 

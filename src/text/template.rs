@@ -244,6 +244,11 @@ mod tests {
             "abTrueab"
         );
         assert_eq!(
+            render("{{ 'a.b.c'.rsplit('.', 1) }} {{ 'a=b=c'.partition('=') }}"),
+            "['a.b', 'c'] ('a', '=', 'b=c')"
+        );
+        assert_eq!(render("{{ 'abc'.rpartition('=') }}"), "('', '', 'abc')");
+        assert_eq!(
             render("{% for k, v in {'b': 1, 'a': [1, 'x']}.items() %}{{ k }}={{ v }} {% endfor %}"),
             "b=1 a=[1, 'x'] "
         );

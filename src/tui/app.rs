@@ -135,8 +135,7 @@ pub enum Panel {
 }
 
 impl Panel {
-    pub const ALL: [Panel; 5] =
-        [Panel::Sampling, Panel::Kv, Panel::Batch, Panel::Reasoning, Panel::Metrics];
+    pub const ALL: [Panel; 5] = [Panel::Sampling, Panel::Kv, Panel::Batch, Panel::Reasoning, Panel::Metrics];
 
     pub fn title(self) -> &'static str {
         match self {
@@ -306,6 +305,11 @@ impl App {
     /// Where a sequence stands among those in the snapshot, for its colour.
     pub fn hue(&self, seq: SeqId) -> usize {
         self.snapshot.sequences.iter().position(|s| s.seq == seq).unwrap_or(seq.choice as usize)
+    }
+
+    /// What is written in the input, as it is seen there.
+    pub fn composer_text(&self) -> String {
+        self.composer.text()
     }
 
     pub fn say(&mut self, text: impl Into<String>) {

@@ -65,7 +65,7 @@ pub struct Answer {
 
 impl Chat {
     pub fn note(&mut self, level: Level, text: impl AsRef<str>) {
-        self.entries.push(Entry::Note(Note { level, shown: Document::plain(text.as_ref()) }));
+        self.entries.push(Entry::Note(Note { level, shown: Document::note(text.as_ref()) }));
     }
 
     pub fn turns(&self) -> impl DoubleEndedIterator<Item = &Turn> {
@@ -92,8 +92,7 @@ impl Chat {
 
     /// Requests with an answer still to come, oldest first.
     pub fn running(&self) -> Vec<RequestId> {
-        let mut ids: Vec<_> =
-            self.answers().filter(|a| a.outcome.is_none()).map(|a| a.seq.request).collect();
+        let mut ids: Vec<_> = self.answers().filter(|a| a.outcome.is_none()).map(|a| a.seq.request).collect();
         ids.dedup();
         ids
     }
@@ -192,7 +191,8 @@ impl Answer {
 
     /// Milliseconds from sending to the first token: the engine's own measure once it is known.
     pub fn ttft_ms(&self) -> Option<f64> {
-        let measured = self.outcome.as_ref().filter(|o| o.usage.completion_tokens > 0).map(|o| o.timings.ttft_ms);
+        let measured =
+            self.outcome.as_ref().filter(|o| o.usage.completion_tokens > 0).map(|o| o.timings.ttft_ms);
         measured.or_else(|| Some((self.first_token? - self.submitted).as_secs_f64() * 1e3))
     }
 
@@ -248,7 +248,8 @@ mod tests {
         let mut queued = Turn::new("later");
         queued.queued = true;
         chat.entries.push(Entry::Turn(queued));
-        let told: Vec<_> = chat.messages(Some("be brief"), Some("two")).into_iter().map(|m| m.content).collect();
+        let told: Vec<_> =
+            chat.messages(Some("be brief"), Some("two")).into_iter().map(|m| m.content).collect();
         assert_eq!(told, ["be brief", "one", "partial", "two"]);
     }
 

@@ -302,8 +302,13 @@ mod tests {
     #[test]
     fn rows_are_counted_as_the_editor_wraps() {
         let samples = [
-            "", "short", "exactly ten", "the quick brown fox jumps over the lazy dog",
-            "averyverylongwordthatdoesnotfit in ten", "日本語のテキストと words mixed", "a b c d e f g h i j k l m",
+            "",
+            "short",
+            "exactly ten",
+            "the quick brown fox jumps over the lazy dog",
+            "averyverylongwordthatdoesnotfit in ten",
+            "日本語のテキストと words mixed",
+            "a b c d e f g h i j k l m",
         ];
         let theme = Theme::load("dark", None, crate::tui::Depth::None).expect("built in");
         for text in samples {

@@ -136,8 +136,14 @@ mod tests {
         assert_eq!(count(1_234_567_u64), "1,234,567");
         assert_eq!(count(12_u64), "12");
         assert_eq!((bytes(98_362_432), bytes(1_117_320_768)), ("98 MB".into(), "1.12 GB".into()));
-        assert_eq!((millis(8.31), millis(83.2), millis(1234.0)), ("8.3 ms".into(), "83 ms".into(), "1.2 s".into()));
-        assert_eq!((percent(0.9999), percent(1.0), percent(0.0001)), ("99.9%".into(), "100.0%".into(), "<0.1%".into()));
+        assert_eq!(
+            (millis(8.31), millis(83.2), millis(1234.0)),
+            ("8.3 ms".into(), "83 ms".into(), "1.2 s".into())
+        );
+        assert_eq!(
+            (percent(0.9999), percent(1.0), percent(0.0001)),
+            ("99.9%".into(), "100.0%".into(), "<0.1%".into())
+        );
         assert_eq!(quoted(" a\n\u{1b}"), "\" a\\n\\x1b\"");
     }
 }

@@ -63,7 +63,8 @@ impl Meter {
     /// Tokens generated per second of engine time, all sequences together.
     pub fn tokens_per_second(&self) -> Option<f64> {
         let end = end_ms(self.steps.last()?);
-        let recent: Vec<_> = self.steps.iter().rev().take_while(|s| end - end_ms(s) <= RATE_WINDOW_MS).collect();
+        let recent: Vec<_> =
+            self.steps.iter().rev().take_while(|s| end - end_ms(s) <= RATE_WINDOW_MS).collect();
         let span = end - end_ms(recent.last()?);
         let tokens: usize = recent.iter().take(recent.len() - 1).map(|s| sampled(s)).sum();
         (span > 0.0 && tokens > 0).then(|| tokens as f64 / span * 1e3)

@@ -84,7 +84,8 @@ impl Session {
     async fn run(app: App, models: Box<dyn Models>) -> anyhow::Result<Ended> {
         // Before the first signal can come.
         let signals = Signals::new()?;
-        let screen = Screen::open(BufWriter::with_capacity(1 << 16, std::io::stdout()), Viewport::Fullscreen)?;
+        let screen =
+            Screen::open(BufWriter::with_capacity(1 << 16, std::io::stdout()), Viewport::Fullscreen)?;
         let (panics, mut panicked) = unbounded_channel();
         let undo = screen.catch_panics(panics);
         let mut session = Session {

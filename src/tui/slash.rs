@@ -39,22 +39,22 @@ macro_rules! spec {
 
 pub const COMMANDS: &[Spec] = &[
     spec!("help", ["?"], "", Help, "keys and commands"),
-    spec!("model", ["models"], "[NAME]", Model, "list the models, or switch to one"),
-    spec!("set", [], "[NAME VALUE]", Set, "sampling parameters; the next token obeys"),
-    spec!("parallel", [], "K [PROMPT] or A | B", Parallel, "several answers in one batch"),
+    spec!("model", ["models"], "[NAME]", Model, "list the models, or switch"),
+    spec!("set", [], "[NAME VALUE]", Set, "parameters, from the next token"),
+    spec!("parallel", [], "K [TEXT]", Parallel, "K answers at once, or to A | B"),
     spec!("clear", ["new"], "", Clear, "start a new chat"),
-    spec!("regen", ["regenerate", "retry"], "", Regenerate, "answer the last message again"),
+    spec!("regen", ["regenerate", "retry"], "", Regenerate, "answer the last message anew"),
     spec!("stop", [], "", Stop, "stop the answer"),
-    spec!("pause", [], "", Pause, "hold the engine between two steps"),
+    spec!("pause", [], "", Pause, "hold the engine between steps"),
     spec!("step", [], "[N]", Step, "take N steps, then hold"),
     spec!("resume", [], "", Resume, "let the engine run again"),
-    spec!("system", [], "[TEXT | none]", System, "show or set the system prompt"),
-    spec!("think", [], "[fold | show | raw]", Think, "how thoughts are shown"),
+    spec!("system", [], "[TEXT|none]", System, "the system prompt"),
+    spec!("think", [], "[fold|show|raw]", Think, "how thoughts are shown"),
     spec!("panel", ["panels"], "[1 2 3 5 6]", Panel, "show or hide panels"),
-    spec!("kv", [], "[reset]", Kv, "the KV blocks; reset drops the prefix cache"),
+    spec!("kv", [], "[reset]", Kv, "blocks; reset drops the cache"),
     spec!("stats", [], "", Stats, "how fast the last answer was"),
     spec!("context", [], "", Context, "how full the context is"),
-    spec!("copy", [], "[code]", Copy, "copy the last answer, or its last code block"),
+    spec!("copy", [], "[code]", Copy, "copy the answer, or its code"),
     spec!("exit", ["quit", "bye", "q"], "", Exit, "leave"),
 ];
 
@@ -65,7 +65,10 @@ pub enum Line<'a> {
     Message(&'a str),
     Command(Slash, &'a str),
     /// Not a command, and the nearest one.
-    Unknown { name: &'a str, nearest: Option<&'static str> },
+    Unknown {
+        name: &'a str,
+        nearest: Option<&'static str>,
+    },
 }
 
 pub fn read(line: &str) -> Line<'_> {

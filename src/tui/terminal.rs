@@ -206,7 +206,8 @@ mod tests {
     fn an_emoji_with_joiners_leaves_no_stale_cells() {
         let line = |text: &str| Buffer::with_lines([text.to_owned()]);
         let (before, after) = (line("aaaaa"), line("\u{1F469}\u{200D}\u{1F52C}b  "));
-        let changes: Vec<(u16, &str)> = before.diff(&after).iter().map(|(x, _, c)| (*x, c.symbol())).collect();
+        let changes: Vec<(u16, &str)> =
+            before.diff(&after).iter().map(|(x, _, c)| (*x, c.symbol())).collect();
         // Cell 1 lies under the emoji; every other one is written anew.
         let visible: Vec<_> = changes.into_iter().filter(|(x, _)| *x != 1).collect();
         assert_eq!(visible, [(0, "\u{1F469}\u{200D}\u{1F52C}"), (2, "b"), (3, " "), (4, " ")]);

@@ -94,8 +94,9 @@ impl Theme {
         let known = BUILT_IN.map(|(name, _)| name).join(", ");
         let folder = folder.ok_or_else(|| anyhow::anyhow!("no theme {name:?}; there are {known}"))?;
         let path = folder.join(format!("{name}.toml"));
-        let text = std::fs::read_to_string(&path)
-            .map_err(|e| anyhow::anyhow!("no theme {name:?}: {}: {e}; built in are {known}", path.display()))?;
+        let text = std::fs::read_to_string(&path).map_err(|e| {
+            anyhow::anyhow!("no theme {name:?}: {}: {e}; built in are {known}", path.display())
+        })?;
         Self::parse(name, &text, depth)
     }
 
@@ -204,7 +205,9 @@ mod tests {
                 assert_eq!(coloured, depth != Depth::None, "{name} {depth:?}");
             }
         }
-        assert!(Theme::load("nope", None, Depth::True).unwrap_err().to_string().contains("dark, light, contrast"));
+        assert!(
+            Theme::load("nope", None, Depth::True).unwrap_err().to_string().contains("dark, light, contrast")
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use glassbox::base::Clock;
 use glassbox::config::EngineSettings;
 use glassbox::engine::{Engine, Intake};
-use glassbox::model::Scripted;
+use glassbox::model::{Runner, Scripted};
 use glassbox::protocol::*;
 use glassbox::text::TextModel;
 use std::sync::Arc;
@@ -12,6 +12,21 @@ pub struct Bench {
     intake: Intake,
     pub events: Vec<Event>,
     next: u64,
+}
+
+/// Scripted, or whatever a test opened.
+pub struct AnyRunner(Box<dyn Runner>);
+
+impl From<Scripted> for AnyRunner {
+    fn from(runner: Scripted) -> Self {
+        Self(Box::new(runner))
+    }
+}
+
+impl From<Box<dyn Runner>> for AnyRunner {
+    fn from(runner: Box<dyn Runner>) -> Self {
+        Self(runner)
+    }
 }
 
 pub fn settings() -> EngineSettings {
@@ -46,13 +61,13 @@ impl Bench {
         Self::with(settings(), runner)
     }
 
-    pub fn with(settings: EngineSettings, runner: Scripted) -> Self {
+    pub fn with(settings: EngineSettings, runner: impl Into<AnyRunner>) -> Self {
         Self::timed(settings, runner, Clock::virtual_time())
     }
 
-    pub fn timed(settings: EngineSettings, runner: Scripted, clock: Clock) -> Self {
+    pub fn timed(settings: EngineSettings, runner: impl Into<AnyRunner>, clock: Clock) -> Self {
         let text = Arc::new(TextModel::bytes());
-        let engine = Engine::new(&settings, Box::new(runner), text, clock);
+        let engine = Engine::new(&settings, runner.into().0, text, clock);
         let intake = engine.intake();
         Self { engine, intake, events: Vec::new(), next: 0 }
     }

@@ -12,5 +12,6 @@ mod cache;
 mod control;
 mod endings;
 mod harness;
+mod real;
 mod threads;
 mod traces;

@@ -96,7 +96,11 @@ impl FakeEngine {
                 let mut events = Vec::new();
                 for s in self.sequences.iter_mut().filter(|s| s.seq.request == id) {
                     s.params = params.clone();
-                    events.push(Event::ParamsApplied { seq: s.seq, at: s.said, params: Box::new(params.clone()) });
+                    events.push(Event::ParamsApplied {
+                        seq: s.seq,
+                        at: s.said,
+                        params: Box::new(params.clone()),
+                    });
                 }
                 events
             }
@@ -182,7 +186,8 @@ impl FakeEngine {
         };
         let prompt = 24 + text.len() / 4;
         if prompt > 8192 {
-            let message = format!("the prompt has {prompt} tokens and the context 8192: {} too many", prompt - 8192);
+            let message =
+                format!("the prompt has {prompt} tokens and the context 8192: {} too many", prompt - 8192);
             let reason = FinishReason::Error(Failure::new(FailureKind::TooLong, message));
             let outcome = |choice| Event::Finished {
                 seq: SeqId { request: request.id, choice },
@@ -227,9 +232,8 @@ impl FakeEngine {
 
     /// Blocks nobody owns, free ones before cached ones.
     fn take(&mut self, n: usize) -> Vec<u32> {
-        let unowned = |cached: bool| {
-            move |(_, b): &(usize, &BlockView)| b.references == 0 && b.cached == cached
-        };
+        let unowned =
+            |cached: bool| move |(_, b): &(usize, &BlockView)| b.references == 0 && b.cached == cached;
         let free = self.blocks.iter().enumerate().filter(unowned(false));
         let rest = self.blocks.iter().enumerate().filter(unowned(true));
         let taken: Vec<u32> = free.chain(rest).take(n).map(|(i, _)| i as u32).collect();
@@ -384,7 +388,18 @@ fn script(choice: u32, think: bool) -> Vec<(Channel, String)> {
 fn trace(s: &Sequence, drawn: u32, text: &str) -> SamplingTrace {
     let others = [" the", " a", " light", "\n", " scattering", "\u{1b}[31m", " 空", " it", " of"];
     let share = [0.712, 0.124, 0.059, 0.041, 0.021, 0.012, 0.008, 0.005, 0.003, 0.002];
-    let cut = [None, None, None, None, Some(Stage::MinP), Some(Stage::MinP), Some(Stage::TopP), Some(Stage::TopP), Some(Stage::TopK), Some(Stage::TopK)];
+    let cut = [
+        None,
+        None,
+        None,
+        None,
+        Some(Stage::MinP),
+        Some(Stage::MinP),
+        Some(Stage::TopP),
+        Some(Stage::TopP),
+        Some(Stage::TopK),
+        Some(Stage::TopK),
+    ];
     let names = std::iter::once(text.to_owned()).chain(others.map(str::to_owned));
     let candidates = names.zip(share).zip(cut).enumerate().map(|(i, ((text, raw), cut_by))| Candidate {
         id: if i == 0 { drawn } else { i as u32 },

@@ -210,7 +210,9 @@ mod tests {
         }));
         assert!(result.is_err());
         let done = AtomicUsize::new(0);
-        pool.run(64, |_, _| drop(done.fetch_add(1, Ordering::Relaxed)));
+        pool.run(64, |_, _| {
+            done.fetch_add(1, Ordering::Relaxed);
+        });
         assert_eq!(done.into_inner(), 64);
     }
 }

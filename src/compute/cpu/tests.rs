@@ -1,1 +1,459 @@
+//! Every kernel against its slow twin, on every instruction set this machine has.
+#![allow(clippy::unwrap_used)]
 
+use super::*;
+use crate::compute::{Activation, RopeStyle, RopeTable};
+use crate::weights::{BlockFormat, GgufWriter};
+use half::f16;
+use std::path::Path;
+
+/// A small generator, so that tests need no seed from outside.
+struct Random(u64);
+
+impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+    fn real(&mut self) -> f32 {
+        self.bits() as f32 / (1u64 << 30) as f32 - 1.0
+    }
+    fn reals(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.real()).collect()
+    }
+}
+
+/// Random blocks with scales as real files have them: every bit of the weights used.
+fn random_blocks(format: BlockFormat, count: usize, random: &mut Random) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..count * format.block_bytes()).map(|_| random.bits() as u8).collect();
+    let mut half = |at: &mut [u8]| {
+        let value = f16::from_f32(0.01 + 0.02 * (random.real() + 1.0));
+        at[..2].copy_from_slice(&value.to_le_bytes());
+    };
+    for block in bytes.chunks_exact_mut(format.block_bytes()) {
+        match format {
+            BlockFormat::F32 => block.copy_from_slice(&random_f32(block)),
+            BlockFormat::F16 => half(block),
+            BlockFormat::BF16 => block[1] = 0x3d | block[1] & 0x80,
+            BlockFormat::Q4_0 | BlockFormat::Q5_0 | BlockFormat::Q8_0 => half(block),
+            BlockFormat::Q6_K => half(&mut block[208..]),
+            _ => {
+                half(&mut block[..2]);
+                half(&mut block[2..]);
+            }
+        }
+    }
+    bytes
+}
+
+fn random_f32(bits: &[u8]) -> [u8; 4] {
+    (f32::from(bits[0]) / 1000.0 - f32::from(bits[1]) / 900.0).to_le_bytes()
+}
+
+/// A file with one tensor `w` of the given rows.
+fn file(format: BlockFormat, rows: usize, cols: usize, blocks: Vec<u8>) -> Gguf {
+    let writer = GgufWriter::new("test").tensor("w", &[cols, rows], format, blocks);
+    Gguf::from_bytes(Path::new("test.gguf"), writer.to_bytes()).unwrap()
+}
+
+fn rows_of(format: BlockFormat, blocks: &[u8], rows: usize, cols: usize) -> Vec<Vec<f32>> {
+    blocks
+        .chunks_exact(cols / format.block_len() * format.block_bytes())
+        .map(|row| {
+            let mut out = vec![0.0; cols];
+            decode(format, row, &mut out);
+            out
+        })
+        .take(rows)
+        .collect()
+}
+
+/// What the activations are once they are bytes: the twin multiplies these, so that what remains is
+/// the kernel's own rounding.
+fn as_bytes(x: &[f32]) -> Vec<f64> {
+    x.chunks(32)
+        .flat_map(|block| {
+            let largest = block.iter().fold(0f32, |m, x| m.max(x.abs()));
+            let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+            block.iter().map(move |x| f64::from((x * inverse).round_ties_even()) * f64::from(largest / 127.0))
+        })
+        .collect()
+}
+
+fn dot(a: &[f32], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * b).sum()
+}
+
+#[test]
+fn products_equal_the_twin_in_every_format() {
+    let mut random = Random(7);
+    for format in BlockFormat::ALL {
+        for cols in [256, 768] {
+            let rows = 37; // two whole tiles and a part of one
+            let blocks = random_blocks(format, rows * cols / format.block_len(), &mut random);
+            let weights = rows_of(format, &blocks, rows, cols);
+            let gguf = file(format, rows, cols, blocks);
+            let x = random.reals(40 * cols);
+            let bias = random.reals(rows);
+            for isa in Isa::available() {
+                let mut cpu = Cpu::with_isa(Some(2), isa);
+                let w = cpu.matrix(&[gguf.require_tensor("w").unwrap()]).unwrap();
+                for tokens in [1, 2, 40] {
+                    let mut out = vec![f32::NAN; tokens * rows];
+                    cpu.project(&mut out, &x, tokens, None, &w, Write::Store { bias: Some(&bias) }).unwrap();
+                    for t in 0..tokens {
+                        let x = &x[t * cols..][..cols];
+                        let x: Vec<f64> = if format.block_len() > 1 {
+                            as_bytes(x)
+                        } else {
+                            x.iter().map(|x| f64::from(*x)).collect()
+                        };
+                        for r in 0..rows {
+                            let expected = dot(&weights[r], &x) + f64::from(bias[r]);
+                            let size: f64 =
+                                weights[r].iter().zip(&x).map(|(w, x)| (f64::from(*w) * x).abs()).sum();
+                            let error = (f64::from(out[t * rows + r]) - expected).abs();
+                            // Some 30 additions of f32, and terms that cancel: relative to their size.
+                            assert!(
+                                error <= 2e-6 * size,
+                                "{} {cols} columns on {}: token {t} row {r}: {} is not {expected}",
+                                format.name(),
+                                isa.name(),
+                                out[t * rows + r]
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Columns that are no multiple of 256 (576, 640, 896 in real models).
+#[test]
+fn formats_of_32_take_any_multiple_of_32_columns() {
+    let mut random = Random(3);
+    for format in
+        [BlockFormat::Q4_0, BlockFormat::Q4_1, BlockFormat::Q5_0, BlockFormat::Q5_1, BlockFormat::Q8_0]
+    {
+        for cols in [32, 576, 896] {
+            let blocks = random_blocks(format, 16 * cols / 32, &mut random);
+            let weights = rows_of(format, &blocks, 16, cols);
+            let gguf = file(format, 16, cols, blocks);
+            let x = random.reals(cols);
+            for isa in Isa::available() {
+                let mut cpu = Cpu::with_isa(Some(1), isa);
+                let w = cpu.matrix(&[gguf.require_tensor("w").unwrap()]).unwrap();
+                let mut out = vec![0.0; 16];
+                cpu.project(&mut out, &x, 1, None, &w, Write::Store { bias: None }).unwrap();
+                for (r, out) in out.iter().enumerate() {
+                    let expected = dot(&weights[r], &as_bytes(&x));
+                    assert!(
+                        (f64::from(*out) - expected).abs() < 2e-4,
+                        "{} {cols} {}",
+                        format.name(),
+                        isa.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The largest weights times the largest activations: nothing saturates.
+#[test]
+fn extreme_weights_and_activations_do_not_overflow() {
+    for format in BlockFormat::ALL.into_iter().filter(|f| f.block_len() > 1) {
+        let cols = 256;
+        for (fill, sign) in [(0xff, 1.0), (0xff, -1.0), (0x00, 1.0), (0x80, 1.0), (0x7f, -1.0)] {
+            let mut blocks = vec![fill; 16 * cols / format.block_len() * format.block_bytes()];
+            for block in blocks.chunks_exact_mut(format.block_bytes()) {
+                let one = f16::ONE.to_le_bytes();
+                let at = if format == BlockFormat::Q6_K { 208 } else { 0 };
+                block[at..at + 2].copy_from_slice(&one);
+                if matches!(
+                    format,
+                    BlockFormat::Q4_1 | BlockFormat::Q5_1 | BlockFormat::Q4_K | BlockFormat::Q5_K
+                ) {
+                    block[2..4].copy_from_slice(&one);
+                }
+            }
+            let weights = rows_of(format, &blocks, 16, cols);
+            let gguf = file(format, 16, cols, blocks);
+            let x = vec![sign; cols];
+            for isa in Isa::available() {
+                let mut cpu = Cpu::with_isa(Some(1), isa);
+                let w = cpu.matrix(&[gguf.require_tensor("w").unwrap()]).unwrap();
+                let mut out = vec![0.0; 16];
+                cpu.project(&mut out, &x, 1, None, &w, Write::Store { bias: None }).unwrap();
+                let expected = dot(&weights[0], &as_bytes(&x));
+                let error = (f64::from(out[0]) - expected).abs();
+                assert!(
+                    error <= 1e-5 * expected.abs().max(1.0),
+                    "{} {fill:x} on {}",
+                    format.name(),
+                    isa.name()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn one_token_and_many_give_the_same_bits() {
+    let mut random = Random(11);
+    for format in BlockFormat::ALL {
+        let (rows, cols) = (48, 512);
+        let blocks = random_blocks(format, rows * cols / format.block_len(), &mut random);
+        let gguf = file(format, rows, cols, blocks);
+        let x = random.reals(70 * cols);
+        let mut cpu = Cpu::new(Some(2));
+        let w = cpu.matrix(&[gguf.require_tensor("w").unwrap()]).unwrap();
+        let mut together = vec![0.0; 70 * rows];
+        cpu.project(&mut together, &x, 70, None, &w, Write::Store { bias: None }).unwrap();
+        for t in 0..70 {
+            let mut alone = vec![0.0; rows];
+            let x = x[t * cols..][..cols].to_vec();
+            cpu.project(&mut alone, &x, 1, None, &w, Write::Store { bias: None }).unwrap();
+            assert_eq!(alone, together[t * rows..][..rows], "{} token {t}", format.name());
+        }
+    }
+}
+
+#[test]
+fn gating_normalising_and_adding_equal_their_formulas() {
+    let mut random = Random(5);
+    let (rows, cols, tokens) = (32, 64, 5);
+    let gate = file(BlockFormat::F32, rows, cols, random_blocks(BlockFormat::F32, rows * cols, &mut random));
+    let up = file(BlockFormat::F32, rows, cols, random_blocks(BlockFormat::F32, rows * cols, &mut random));
+    let (x, norm) = (random.reals(tokens * cols), random.reals(cols));
+    let (gate_rows, up_rows) = (
+        rows_of(BlockFormat::F32, gate.require_tensor("w").unwrap().data, rows, cols),
+        rows_of(BlockFormat::F32, up.require_tensor("w").unwrap().data, rows, cols),
+    );
+    let normalised: Vec<Vec<f64>> = x
+        .chunks_exact(cols)
+        .map(|x| {
+            let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / cols as f64;
+            x.iter().zip(&norm).map(|(x, w)| f64::from(*x) / (mean + 1e-6).sqrt() * f64::from(*w)).collect()
+        })
+        .collect();
+    for isa in Isa::available() {
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            let mut cpu = Cpu::with_isa(Some(2), isa);
+            let (g, u) = (
+                cpu.matrix(&[gate.require_tensor("w").unwrap()]).unwrap(),
+                cpu.matrix(&[up.require_tensor("w").unwrap()]).unwrap(),
+            );
+            let mut out = vec![0.0; tokens * rows];
+            let op = Gate { gate: &g, up: &u, gate_bias: None, up_bias: None, activation };
+            cpu.gated(&mut out, &x, tokens, Some(Norm { weight: &norm, eps: 1e-6 }), op).unwrap();
+            for t in 0..tokens {
+                for r in 0..rows {
+                    let (g, u) = (dot(&gate_rows[r], &normalised[t]), dot(&up_rows[r], &normalised[t]));
+                    let activated = match activation {
+                        Activation::Silu => g / (1.0 + (-g).exp()),
+                        Activation::GeluTanh => {
+                            0.5 * g * (1.0 + (0.797_884_560_8 * (g + 0.044715 * g.powi(3))).tanh())
+                        }
+                    };
+                    let error = (f64::from(out[t * rows + r]) - activated * u).abs();
+                    assert!(error < 1e-5, "{activation:?} on {}: off by {error}", isa.name());
+                }
+            }
+            let (mut sum, y) = (x.clone(), random.reals(tokens * cols));
+            cpu.add_norm(&mut sum, &y, tokens, Norm { weight: &norm, eps: 1e-6 }).unwrap();
+            let mean = y[..cols].iter().map(|y| f64::from(*y).powi(2)).sum::<f64>() / cols as f64;
+            let expected = f64::from(x[3]) + f64::from(y[3]) / (mean + 1e-6).sqrt() * f64::from(norm[3]);
+            assert!((f64::from(sum[3]) - expected).abs() < 1e-6);
+        }
+    }
+}
+
+/// A layer's attention over a paged cache whose unused cells are poisoned.
+struct Attending {
+    spec: (usize, usize, usize), // heads, kv heads, head_dim
+    window: Option<usize>,
+    tables: Vec<Vec<u32>>,
+    lens: Vec<usize>,
+    /// Of all sequences, one after the other: [len, (heads + 2 kv_heads) * head_dim]
+    qkv: Vec<f32>,
+}
+
+impl Attending {
+    fn new(spec: (usize, usize, usize), window: Option<usize>, lens: &[usize], random: &mut Random) -> Self {
+        let width = (spec.0 + 2 * spec.1) * spec.2;
+        let mut next = 0;
+        let mut tables: Vec<Vec<u32>> = lens
+            .iter()
+            .map(|len| {
+                (0..len.div_ceil(16))
+                    .map(|_| {
+                        next += 1;
+                        next
+                    })
+                    .collect()
+            })
+            .collect();
+        // Blocks lie in no particular order.
+        tables.iter_mut().for_each(|t| t.reverse());
+        let qkv = random.reals(lens.iter().sum::<usize>() * width);
+        Self { spec, window, tables, lens: lens.to_vec(), qkv }
+    }
+
+    fn width(&self) -> usize {
+        (self.spec.0 + 2 * self.spec.1) * self.spec.2
+    }
+
+    /// Everything at once, or each sequence in chunks.
+    fn run(&self, isa: Isa, threads: usize, chunk: usize) -> Vec<f32> {
+        let (heads, kv_heads, head_dim) = self.spec;
+        let mut cpu = Cpu::with_isa(Some(threads), isa);
+        let blocks = self.tables.iter().flatten().max().unwrap() + 1;
+        let shape = CacheShape { blocks: blocks as usize, block_size: 16, kv_heads, head_dim };
+        let mut cache = cpu.cache(shape).unwrap();
+        // BUGLOG A10: cells that hold no token are never part of a result.
+        for (i, half) in cache.halves_mut().iter_mut().enumerate() {
+            *half = if i % 2 == 0 { f16::NAN.to_bits() } else { f16::MAX.to_bits() };
+        }
+        let mut out = vec![0.0; self.lens.iter().sum::<usize>() * heads * head_dim];
+        let mut first = 0;
+        for (table, len) in self.tables.iter().zip(&self.lens) {
+            for start in (0..*len).step_by(chunk) {
+                let rows = chunk.min(len - start);
+                let mut rope = RopeTable::new(RopeStyle::Halves);
+                rope.fill(start..start + rows, &[]);
+                let spec = AttentionSpec {
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    scale: 0.25,
+                    window: self.window,
+                    query_norm: None,
+                    key_norm: None,
+                    rope: &rope,
+                };
+                let at = (first + start) * self.width();
+                let mut qkv = self.qkv[at..][..rows * self.width()].to_vec();
+                let spans = [Span { first: 0, len: rows, start, table }];
+                cpu.store_kv(&mut qkv, &spans, &spec, &mut cache).unwrap();
+                let mut part = vec![f32::NAN; rows * heads * head_dim];
+                cpu.attend(&mut part, &qkv, &spans, &spec, &cache).unwrap();
+                out[(first + start) * heads * head_dim..][..part.len()].copy_from_slice(&part);
+            }
+            first += len;
+        }
+        out
+    }
+
+    /// The textbook: softmax over everything the row may see, in f64, on f16 keys and values.
+    fn twin(&self) -> Vec<f64> {
+        let (heads, kv_heads, dim) = self.spec;
+        let rounded = |x: f32| f16::from_f32(x).to_f64();
+        let mut out = Vec::new();
+        let mut first = 0;
+        for len in &self.lens {
+            for i in 0..*len {
+                let row = |t: usize| &self.qkv[(first + t) * self.width()..][..self.width()];
+                let begin = self.window.map_or(0, |w| (i + 1).saturating_sub(w));
+                for h in 0..heads {
+                    let kv = h / (heads / kv_heads);
+                    let scores: Vec<f64> = (begin..=i)
+                        .map(|t| {
+                            let k = &row(t)[(heads + kv) * dim..][..dim];
+                            let q = &row(i)[h * dim..][..dim];
+                            q.iter().zip(k).map(|(q, k)| f64::from(*q) * rounded(*k)).sum::<f64>() * 0.25
+                        })
+                        .collect();
+                    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+                    let total: f64 = weights.iter().sum();
+                    out.extend((0..dim).map(|d| {
+                        let value = |t: usize| rounded(row(t)[(heads + kv_heads + kv) * dim + d]);
+                        weights.iter().zip(begin..).map(|(w, t)| w / total * value(t)).sum::<f64>()
+                    }));
+                }
+            }
+            first += len;
+        }
+        out
+    }
+}
+
+#[test]
+fn attention_equals_the_textbook_over_a_poisoned_cache() {
+    let mut random = Random(17);
+    for (spec, lens) in
+        [((3, 1, 64), vec![70, 1]), ((4, 4, 16), vec![33]), ((7, 1, 32), vec![300]), ((14, 2, 64), vec![20])]
+    {
+        let attending = Attending::new(spec, None, &lens, &mut random);
+        let expected = attending.twin();
+        for isa in Isa::available() {
+            for (ours, expected) in attending.run(isa, 2, 512).iter().zip(&expected) {
+                assert!((f64::from(*ours) - expected).abs() < 2e-6, "{spec:?} on {}", isa.name());
+            }
+        }
+    }
+}
+
+/// BUGLOG A05, A07: each row sees exactly the last w keys, whatever the prompt's length.
+#[test]
+fn a_window_is_exact_at_and_beyond_its_length() {
+    let mut random = Random(19);
+    for (window, len) in [(2, 4), (20, 20), (20, 21), (20, 40), (20, 80), (300, 620)] {
+        let attending = Attending::new((2, 1, 16), Some(window), &[len], &mut random);
+        let expected = attending.twin();
+        for isa in Isa::available() {
+            for (ours, expected) in attending.run(isa, 2, 512).iter().zip(&expected) {
+                assert!(
+                    (f64::from(*ours) - expected).abs() < 2e-6,
+                    "window {window} of {len} on {}",
+                    isa.name()
+                );
+            }
+        }
+    }
+}
+
+/// Work is cut differently for one row and for many, for one thread and for several.
+#[test]
+fn attention_does_not_depend_on_how_the_work_is_cut() {
+    let mut random = Random(23);
+    for window in [None, Some(270)] {
+        let attending = Attending::new((3, 1, 32), window, &[600, 9], &mut random);
+        let expected = attending.run(Isa::detect(), 1, 1000);
+        for (threads, chunk) in [(2, 1000), (2, 1), (3, 7), (4, 64)] {
+            assert!(
+                attending.run(Isa::detect(), threads, chunk) == expected,
+                "{threads} threads, chunks of {chunk}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_block_is_copied_whole_and_nothing_else_changes() {
+    let mut cpu = Cpu::new(Some(1));
+    let shape = CacheShape { blocks: 4, block_size: 16, kv_heads: 2, head_dim: 16 };
+    let mut cache = cpu.cache(shape).unwrap();
+    cache.halves_mut().iter_mut().enumerate().for_each(|(i, h)| *h = i as u16);
+    let before = cache.halves_mut().to_vec();
+    cpu.copy_blocks(&mut cache, &[(1, 3)]).unwrap();
+    let block = shape.block();
+    assert_eq!(cache.halves_mut()[3 * block..], before[block..2 * block]);
+    assert_eq!(cache.halves_mut()[..3 * block], before[..3 * block]);
+}
+
+#[test]
+fn shapes_the_kernels_cannot_do_are_refused_with_their_numbers() {
+    let mut cpu = Cpu::new(Some(1));
+    let shape = CacheShape { blocks: 4, block_size: 16, kv_heads: 2, head_dim: 16 };
+    for (shape, number) in [
+        (CacheShape { block_size: 10, ..shape }, "10"),
+        (CacheShape { head_dim: 24, ..shape }, "24"),
+        (CacheShape { head_dim: 1024, ..shape }, "1024"),
+    ] {
+        let refused = cpu.cache(shape).err().unwrap().to_string();
+        assert!(refused.contains(number), "{refused}");
+    }
+}

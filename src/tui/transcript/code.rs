@@ -44,9 +44,11 @@ pub struct CodeState(Option<(ParseState, HighlightState)>);
 impl CodeState {
     /// By the fence's first word; plain where nobody knows the language.
     pub fn new(language: &str) -> Self {
-        Self(find(language).map(|syntax| {
-            (ParseState::new(syntax), HighlightState::new(&HIGHLIGHTER, ScopeStack::new()))
-        }))
+        Self(
+            find(language).map(|syntax| {
+                (ParseState::new(syntax), HighlightState::new(&HIGHLIGHTER, ScopeStack::new()))
+            }),
+        )
     }
 
     /// A complete line, without its line break.

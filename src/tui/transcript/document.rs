@@ -7,6 +7,7 @@
 
 use super::code::{CodeState, Piece};
 use super::{markdown, wrap};
+use crate::tui::format;
 use crate::tui::sanitize::{self, MARK};
 use crate::tui::theme::{Role, Theme};
 use ratatui::text::{Line, Span};
@@ -21,6 +22,8 @@ const MARK_BASE: u32 = 0xE100;
 #[derive(Default)]
 pub struct Document {
     plain: bool,
+    /// Plain lines go on under their last column: tables in notes.
+    hanging: bool,
     blocks: Vec<Block>,
     open: Open,
     /// The open block's text. Of open code: the line that is not complete yet.
@@ -81,6 +84,11 @@ impl Document {
         let mut document = Self { plain: true, ..Self::default() };
         document.push(text);
         document
+    }
+
+    /// Plain text in columns two spaces apart.
+    pub fn note(text: &str) -> Self {
+        Self { hanging: true, ..Self::plain(text) }
     }
 
     /// Adds foreign text; what a terminal might obey becomes visible.
@@ -251,7 +259,7 @@ impl Document {
     fn text_lines(&self, text: &str, width: u16, theme: &Theme) -> Vec<Line<'static>> {
         let lines = if self.plain {
             let text = text.trim_end_matches('\n');
-            text.split('\n').map(|line| (Line::from(line.to_owned()), 0)).collect()
+            text.split('\n').map(|line| (Line::from(line.to_owned()), self.hang(line))).collect()
         } else {
             markdown::render(text, width, theme)
         };
@@ -261,11 +269,17 @@ impl Document {
             .collect()
     }
 
+    fn hang(&self, line: &str) -> usize {
+        let columns = line.rfind("  ").filter(|_| self.hanging);
+        columns.map_or(0, |at| format::width(&line[..at]) + 2)
+    }
+
     /// Wraps only the lines that came since, and the one still growing.
     fn open_code<'a>(&self, fence: &'a Fence, width: u16, theme: &Theme) -> Ref<'a, [Line<'static>]> {
         let mut shown = fence.shown.borrow_mut();
         if shown.width != width {
-            *shown = ShownCode { width, wrapped: 0, stable: 1, lines: vec![code_head(&fence.language, theme)] };
+            *shown =
+                ShownCode { width, wrapped: 0, stable: 1, lines: vec![code_head(&fence.language, theme)] };
         }
         let (stable, wrapped) = (shown.stable, shown.wrapped);
         shown.lines.truncate(stable);
@@ -394,8 +408,22 @@ mod tests {
         assert_eq!(
             shown(&whole, 40),
             [
-                "Title", "", "Some text with code.", "", "• one", "• two", "", "╭ rust", "│ fn main() {}", "",
-                "After.", "", "▎ quoted", "", "1. first", "2. second"
+                "Title",
+                "",
+                "Some text with code.",
+                "",
+                "• one",
+                "• two",
+                "",
+                "╭ rust",
+                "│ fn main() {}",
+                "",
+                "After.",
+                "",
+                "▎ quoted",
+                "",
+                "1. first",
+                "2. second"
             ]
         );
     }
@@ -417,10 +445,7 @@ mod tests {
         document.push("two\n\n```\na");
         document.mark("top_k 40→1".into());
         document.push("b\n```\n");
-        assert_eq!(
-            shown(&document, 60),
-            ["one ‹temperature 0.8→0.2›two", "", "╭ code", "│ a‹top_k 40→1›b"]
-        );
+        assert_eq!(shown(&document, 60), ["one ‹temperature 0.8→0.2›two", "", "╭ code", "│ a‹top_k 40→1›b"]);
     }
 
     #[test]
@@ -441,7 +466,17 @@ mod tests {
     fn the_cost_of_a_piece_is_flat() {
         let theme = theme();
         let mut document = Document::default();
-        let words = ["stream ", "of ", "words 🦙 ", "and\n", "more,\n\n", "```rust\n", "let x = 1;\n", "```\n", "- item\n"];
+        let words = [
+            "stream ",
+            "of ",
+            "words 🦙 ",
+            "and\n",
+            "more,\n\n",
+            "```rust\n",
+            "let x = 1;\n",
+            "```\n",
+            "- item\n",
+        ];
         let halves: Vec<Duration> = (0..2)
             .map(|_| {
                 let start = Instant::now();

@@ -43,7 +43,8 @@ fn finish(mut line: Line<'static>, width: u16, theme: &Theme) -> (Line<'static>,
 }
 
 fn is_number_marker(text: &str) -> bool {
-    text.strip_suffix(". ").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit() || b == b' '))
+    text.strip_suffix(". ")
+        .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit() || b == b' '))
 }
 
 fn own(line: Line<'_>) -> Line<'static> {

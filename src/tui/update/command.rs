@@ -115,10 +115,11 @@ fn params_table(app: &App) -> String {
         let (now, default) = ((spec.get)(&app.params), (spec.get)(&built_in));
         let origin = match () {
             () if app.set_here.contains(&spec.name) => "session",
-            () if (spec.get)(&app.options.params) != default => "flag or config",
+            () if (spec.get)(&app.options.params) != default => "flag",
             () => "built-in",
         };
-        format!("{:<19} {:<10} {origin:<14} default {default}; {}", spec.name, now.to_string(), spec.help)
+        let default = if now == default { String::new() } else { format!(" (built-in {default})") };
+        format!("{:<18}  {:<6}  {origin:<8}  {}{default}", spec.name, now.to_string(), spec.help)
     };
     PARAMS.iter().map(row).collect::<Vec<_>>().join("\n")
 }
@@ -143,7 +144,9 @@ fn parallel(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
     let each = if prompts.len() > 1 { 1 } else { n };
     match (prompts.len(), each) {
         (0, _) => app.chat.note(Level::Bad, "/parallel 4 PROMPT, or /parallel A | B for several prompts"),
-        (1, 0 | 1) => app.chat.note(Level::Bad, "/parallel needs a number from 2, or several prompts: /parallel A | B"),
+        (1, 0 | 1) => {
+            app.chat.note(Level::Bad, "/parallel needs a number from 2, or several prompts: /parallel A | B")
+        }
         (m, k) if m as u32 > MAX_PARALLEL || k > MAX_PARALLEL => {
             app.chat.note(Level::Bad, format!("at most {MAX_PARALLEL} answers side by side"));
         }
@@ -244,7 +247,9 @@ fn copy(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
             Some(code) => effects.push(Effect::Copy(code)),
             None => app.say("no code block in the last answer"),
         },
-        other => app.chat.note(Level::Bad, format!("/copy copies the answer, /copy code its code, not {other:?}")),
+        other => {
+            app.chat.note(Level::Bad, format!("/copy copies the answer, /copy code its code, not {other:?}"))
+        }
     }
 }
 

@@ -18,7 +18,6 @@ pub fn events(app: &mut App, events: Vec<Event>, effects: &mut Vec<Effect>) {
 
 pub fn snapshot(app: &mut App, snapshot: Arc<Snapshot>) {
     app.meter.observe(&snapshot);
-    app.paused = snapshot.paused;
     app.snapshot = snapshot;
 }
 
@@ -101,7 +100,8 @@ fn one(app: &mut App, event: Event) {
         Event::Ready(info) => ready(app, info.clone()),
         Event::LoadFailed(failure) => load_failed(app, failure),
         Event::Accepted { id, prompt_tokens, .. } => {
-            let of_request = app.chat.turns_mut().flat_map(|t| &mut t.answers).filter(|a| a.seq.request == *id);
+            let of_request =
+                app.chat.turns_mut().flat_map(|t| &mut t.answers).filter(|a| a.seq.request == *id);
             of_request.for_each(|answer| answer.prompt_tokens = Some(*prompt_tokens));
         }
         Event::Paused(paused) => app.paused = *paused,
@@ -136,7 +136,8 @@ fn deliver(app: &mut App, seq: SeqId, event: &Event) {
 }
 
 fn ready(app: &mut App, info: Box<ModelInfo>) {
-    let reason = if info.device_reason.is_empty() { String::new() } else { format!(": {}", info.device_reason) };
+    let reason =
+        if info.device_reason.is_empty() { String::new() } else { format!(": {}", info.device_reason) };
     let kv = format!("{} KV blocks of {}", format::count(info.kv_blocks as u64), info.block_size);
     let context = format::count(info.context_length as u64);
     let took = format::millis(info.load_ms);
@@ -145,7 +146,10 @@ fn ready(app: &mut App, info: Box<ModelInfo>) {
         format!("{} ready in {took} · {}{reason} · context {context} · {kv}", info.name, info.device),
     );
     if !info.has_chat_template {
-        app.chat.note(Level::Info, format!("{} has no chat template: it goes on from what you write, turn by turn", info.name));
+        app.chat.note(
+            Level::Info,
+            format!("{} has no chat template: it goes on from what you write, turn by turn", info.name),
+        );
     }
     app.model = ModelState::Ready(info);
 }
@@ -171,7 +175,10 @@ fn finished(app: &mut App, outcome: &Outcome) {
         app.chat.note(Level::Bad, format!("{failure}{way_out}"));
     } else if !app.hinted {
         app.hinted = true;
-        app.chat.note(Level::Info, "Tab panels · /set temp 0.2 acts on the next token · Ctrl+O thoughts · F1 help");
+        app.chat.note(
+            Level::Info,
+            "Tab panels · /set temp 0.2 acts on the next token · Ctrl+O thoughts · F1 help",
+        );
     }
 }
 

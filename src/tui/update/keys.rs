@@ -241,13 +241,8 @@ fn scroll(app: &mut App, by: isize) {
 }
 
 fn next_sequence(app: &mut App, effects: &mut Vec<Effect>) {
-    let running: Vec<_> = app
-        .snapshot
-        .sequences
-        .iter()
-        .filter(|s| s.state == SequenceState::Running)
-        .map(|s| s.seq)
-        .collect();
+    let running: Vec<_> =
+        app.snapshot.sequences.iter().filter(|s| s.state == SequenceState::Running).map(|s| s.seq).collect();
     let at = running.iter().position(|seq| Some(*seq) == app.focused_seq);
     app.focused_seq = running.get(at.map_or(0, |at| at + 1)).copied();
     match app.focused_seq {

@@ -49,7 +49,10 @@ pub fn choose(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
         None => {
             let known = app.models.iter().map(|m| m.name.as_str());
             let hint = nearest_of(name, known).map_or(String::new(), |n| format!("; did you mean {n}?"));
-            app.chat.note(Level::Bad, format!("no model {name:?}{hint} (/model lists them; a path to a .gguf file works too)"));
+            app.chat.note(
+                Level::Bad,
+                format!("no model {name:?}{hint} (/model lists them; a path to a .gguf file works too)"),
+            );
         }
     }
 }
@@ -83,7 +86,8 @@ pub fn fetched(app: &mut App, event: FetchEvent, effects: &mut Vec<Effect>) {
             let took = (app.now - fetch.started).as_secs_f64();
             let size = format::bytes(fetch.total);
             app.fetch = None;
-            app.chat.note(Level::Good, format!("fetched {name}, {size} in {}, to {path}", format::seconds(took)));
+            app.chat
+                .note(Level::Good, format!("fetched {name}, {size} in {}, to {path}", format::seconds(took)));
             for choice in app.models.iter_mut().filter(|m| m.name == name) {
                 choice.on_disk = true;
             }
@@ -105,8 +109,7 @@ pub fn open(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
         effects.push(Effect::Send(Command::Abort(id)));
     }
     super::engine::close_answers(app, "the model was changed");
-    let loading =
-        ModelState::Loading { name: name.to_owned(), stage: LoadStage::Reading, done: 0, total: 0 };
+    let loading = ModelState::Loading { name: name.to_owned(), stage: LoadStage::Reading, done: 0, total: 0 };
     app.model = loading;
     app.snapshot = Default::default();
     app.meter = Meter::default();

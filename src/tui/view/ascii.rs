@@ -5,9 +5,9 @@ use ratatui::buffer::Buffer;
 /// Each row: what is drawn, and what stands in for it.
 const REPLACEMENTS: [(&str, &str); 22] = [
     ("─━╌", "-"),
-    ("│┃▎", "|"),
+    ("│┃▎‖", "|"),
     ("╭╮╰╯┌┐└┘├┤┬┴┼", "+"),
-    ("█▉▊▋▌", "#"),
+    ("█▉▊▋▌■", "#"),
     ("▍▏", " "),
     ("▓", "%"),
     ("▒", "="),

@@ -81,7 +81,8 @@ fn phases(app: &App, p: &Phases, width: usize) -> Vec<Line<'static>> {
         bar.push(Span::styled(symbol.repeat(end.saturating_sub(used)), theme.style(role)));
         used = end.max(used);
     }
-    let legend = parts.map(|(name, ms, role, _)| Span::styled(format!("{name} {ms:.1}  "), theme.style(role)));
+    let legend =
+        parts.map(|(name, ms, role, _)| Span::styled(format!("{name} {ms:.1}  "), theme.style(role)));
     vec![Line::from(bar), Line::from(legend.to_vec())]
 }
 

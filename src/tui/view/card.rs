@@ -32,7 +32,11 @@ fn offer(app: &App, choice: &ModelChoice, width: usize) -> Vec<Line<'static>> {
         sanitize::one_line(&choice.licence),
         format!("context {}", format::count(choice.context as u64)),
     ];
-    let title = if choice.is_default { "No model on this machine yet." } else { "This model is not on this machine yet." };
+    let title = if choice.is_default {
+        "No model on this machine yet."
+    } else {
+        "This model is not on this machine yet."
+    };
     let mut lines = vec![
         Line::default(),
         Line::styled(format!("  {title}"), theme.style(Role::Text)),
@@ -86,7 +90,13 @@ fn fetching(app: &App, fetch: &Fetch, width: usize) -> Vec<Line<'static>> {
     lines.into_iter().map(|line| paint::fit_line(line, width)).collect()
 }
 
-fn loading(app: &App, name: &str, stage: LoadStage, (done, total): (u64, u64), width: usize) -> Vec<Line<'static>> {
+fn loading(
+    app: &App,
+    name: &str,
+    stage: LoadStage,
+    (done, total): (u64, u64),
+    width: usize,
+) -> Vec<Line<'static>> {
     let muted = app.theme.style(Role::Muted);
     let verb = match stage {
         LoadStage::Reading => "reading",

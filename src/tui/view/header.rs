@@ -48,7 +48,7 @@ fn segments(app: &App, width: u16) -> Vec<Segment> {
         let device = sanitize::one_line(&info.device);
         let short = device.split(" (").next().unwrap_or(&device).to_owned();
         let shown = if width < 110 { short } else { device };
-        all.push(Segment { rank: 3, line: vec![Span::styled(shown, muted)] });
+        all.push(Segment { rank: 6, line: vec![Span::styled(shown, muted)] });
         all.push(Segment { rank: 8, line: context(app, info.context_length, width) });
     }
     if let Some(rate) = speed(app) {
@@ -73,7 +73,10 @@ fn model(app: &App) -> Vec<Span<'static>> {
     let name = |name: &str| Span::styled(sanitize::one_line(name), accent);
     match (&app.model, &app.fetch) {
         (ModelState::Ready(info), _) => {
-            vec![name(&info.name), Span::styled(format!(" {}", sanitize::one_line(&info.quantization)), muted)]
+            vec![
+                name(&info.name),
+                Span::styled(format!(" {}", sanitize::one_line(&info.quantization)), muted),
+            ]
         }
         (ModelState::Loading { name: of, .. }, _) => vec![name(of), Span::styled(" loading", muted)],
         (_, Some(fetch)) => vec![name(&fetch.name), Span::styled(" fetching", muted)],
@@ -93,13 +96,15 @@ fn context(app: &App, limit: usize, width: u16) -> Vec<Span<'static>> {
         _ => Role::Accent,
     };
     let numbers = format!("{}/{}", format::count(used as u64), format::count(limit as u64));
-    let mut spans =
-        vec![Span::styled("ctx ", app.theme.style(Role::Muted)), Span::styled(numbers, app.theme.style(Role::Text))];
+    let mut spans = vec![
+        Span::styled("ctx ", app.theme.style(Role::Muted)),
+        Span::styled(numbers, app.theme.style(Role::Text)),
+    ];
     if width >= 100 {
         spans.push(Span::raw(" "));
         spans.extend(paint::bar(share, 6, app.theme.style(hue), &app.theme));
+        spans.push(Span::styled(format!(" {:.0}%", (share * 100.0).floor()), app.theme.style(Role::Muted)));
     }
-    spans.push(Span::styled(format!(" {:.0}%", (share * 100.0).floor()), app.theme.style(Role::Muted)));
     spans
 }
 

@@ -8,8 +8,8 @@ use crate::tui::slash::COMMANDS;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::text::{Line, Span};
 use ratatui::symbols::border;
+use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Widget};
 
 pub fn draw(app: &App, screen: Rect, buf: &mut Buffer) {
@@ -39,47 +39,49 @@ pub fn draw(app: &App, screen: Rect, buf: &mut Buffer) {
 }
 
 fn content(app: &App, two: bool, width: usize) -> Vec<Line<'static>> {
-    let keys = keys(app);
-    let commands = commands(app);
+    let writing = [keys(app, Place::Input, "writing"), keys(app, Place::Anywhere, "anywhere")];
+    let others = [commands(app), keys(app, Place::Panels, "in panels")];
     if !two {
-        return keys.into_iter().chain(std::iter::once(Line::default())).chain(commands).collect();
+        return spaced(writing.into_iter().chain(others));
     }
+    let (left, right) = (spaced(writing), spaced(others));
     let half = width / 2 - 1;
-    let rows = keys.len().max(commands.len());
-    (0..rows)
+    (0..left.len().max(right.len()))
         .map(|i| {
-            let left = paint::fit_line(keys.get(i).cloned().unwrap_or_default(), half);
-            let gap = " ".repeat(half + 2 - left.width());
-            let mut spans = left.spans;
+            let line = paint::fit_line(left.get(i).cloned().unwrap_or_default(), half);
+            let gap = " ".repeat(half + 2 - line.width());
+            let mut spans = line.spans;
             spans.push(Span::raw(gap));
-            spans.extend(commands.get(i).cloned().unwrap_or_default().spans);
-            Line::from(spans)
+            spans.extend(right.get(i).cloned().unwrap_or_default().spans);
+            paint::fit_line(Line::from(spans), width)
         })
         .collect()
 }
 
-fn keys(app: &App) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
-    for (place, title) in
-        [(Place::Input, "writing"), (Place::Anywhere, "anywhere"), (Place::Panels, "in panels")]
-    {
-        if !lines.is_empty() {
-            lines.push(Line::default());
+fn spaced(parts: impl IntoIterator<Item = Vec<Line<'static>>>) -> Vec<Line<'static>> {
+    let mut all = Vec::new();
+    for part in parts {
+        if !all.is_empty() {
+            all.push(Line::default());
         }
-        lines.push(Line::styled(title, app.theme.style(Role::Heading)));
-        for binding in BINDINGS.iter().filter(|b| b.place == place && !b.help.is_empty()) {
-            let names: Vec<String> = binding.keys.iter().take(2).map(|k| keymap::name(*k)).collect();
-            lines.push(entry(app, &names.join("  "), binding.help, 18));
-        }
+        all.extend(part);
+    }
+    all
+}
+
+fn keys(app: &App, place: Place, title: &'static str) -> Vec<Line<'static>> {
+    let mut lines = vec![Line::styled(title, app.theme.style(Role::Heading))];
+    for binding in BINDINGS.iter().filter(|b| b.place == place && !b.help.is_empty()) {
+        let names: Vec<String> = binding.keys.iter().take(2).map(|k| keymap::name(*k)).collect();
+        lines.push(entry(app, &names.join("  "), binding.help, 24));
     }
     lines
 }
 
 fn commands(app: &App) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled("commands", app.theme.style(Role::Heading))];
-    lines.extend(COMMANDS.iter().map(|c| entry(app, &format!("/{} {}", c.name, c.arguments), c.help, 28)));
-    lines.push(Line::default());
-    lines.push(Line::styled("a line that starts with // is sent with one /", app.theme.style(Role::Muted)));
+    lines.extend(COMMANDS.iter().map(|c| entry(app, &format!("/{} {}", c.name, c.arguments), c.help, 24)));
+    lines.push(entry(app, "//text", "sends /text to the model", 24));
     lines
 }
 

@@ -28,7 +28,14 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
     lines
 }
 
-fn map(app: &App, kv: &KvView, width: usize, rows: usize, per_cell: usize, focused: bool) -> Vec<Line<'static>> {
+fn map(
+    app: &App,
+    kv: &KvView,
+    width: usize,
+    rows: usize,
+    per_cell: usize,
+    focused: bool,
+) -> Vec<Line<'static>> {
     let selected = focused.then(|| app.panels.block / per_cell);
     let cells: Vec<Span> = kv
         .blocks
@@ -63,16 +70,17 @@ fn facts(app: &App, width: usize, focused: bool) -> Vec<Line<'static>> {
     let (kv, counters) = (&app.snapshot.kv, &app.snapshot.counters);
     let text = |s: String| Span::styled(s, theme.style(Role::Text));
     let shared = kv.blocks.iter().filter(|b| b.references > 1).count();
-    let gap = if width < 48 { " " } else { "   " };
+    // Sign and number apart where there is room.
+    let (gap, space) = if width < 52 { (" ", "") } else { ("   ", " ") };
     let mut lines = vec![Line::from(vec![
         Span::styled(OWNED, theme.sequence(0)),
-        text(format!("{} owned{gap}", kv.owned)),
+        text(format!("{space}{} owned{gap}", kv.owned)),
         Span::styled(SHARED, theme.style(Role::Heading)),
-        text(format!("{shared} shared{gap}")),
+        text(format!("{space}{shared} shared{gap}")),
         Span::styled(CACHED, theme.style(Role::Muted)),
-        text(format!("{} cached{gap}", kv.cached)),
+        text(format!("{space}{} cached{gap}", kv.cached)),
         Span::styled(FREE, theme.style(Role::Faint)),
-        text(format!("{} free", kv.free)),
+        text(format!("{space}{} free", kv.free)),
     ])];
     lines.push(sequences(app, width));
     let hits = match counters.prefix_queries {

@@ -8,7 +8,7 @@ use crate::tui::meter;
 use crate::tui::theme::Role;
 use ratatui::text::{Line, Span};
 
-const LABEL: usize = 12;
+const LABEL: usize = 11;
 
 pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
     let all = all(app, width);
@@ -22,11 +22,13 @@ fn all(app: &App, width: usize) -> Vec<Line<'static>> {
     let rate = meter.tokens_per_second().or(last.map(|(t, _)| t.tokens_per_second).filter(|r| *r > 0.0));
     let gaps = meter.gaps();
     let strip = paint::sparkline(meter.gaps_ms.iter().copied(), width.saturating_sub(LABEL));
-    let per_step = paint::sparkline(meter.steps.iter().map(|s| meter::sampled(s) as f64), width.saturating_sub(LABEL));
+    let per_step =
+        paint::sparkline(meter.steps.iter().map(|s| meter::sampled(s) as f64), width.saturating_sub(LABEL));
     let busy = c.busy_ms / 1e3;
-    let share = |part: u64, of: u64| if of == 0 { "-".to_owned() } else { format::percent(part as f64 / of as f64) };
+    let share =
+        |part: u64, of: u64| if of == 0 { "-".to_owned() } else { format::percent(part as f64 / of as f64) };
     let over = |amount: u64, unit: &str| match (busy > 0.0, amount) {
-        (true, 1..) => format!("{:.1} {unit}/s while stepping", amount as f64 / busy / 1e9),
+        (true, 1..) => format!("{:.1} {unit}/s", amount as f64 / busy / 1e9),
         _ => "-".to_owned(),
     };
     vec![
@@ -37,13 +39,29 @@ fn all(app: &App, width: usize) -> Vec<Line<'static>> {
         fact(app, "TPOT", latency(&Summary::of(meter.tpot_ms.iter().copied()))),
         fact(app, "E2EL", latency(&Summary::of(meter.e2el_ms.iter().copied()))),
         chart(app, "tok / step", per_step),
-        fact(app, "prompt", last.map_or("-".into(), |(t, _)| format!("{} tok/s", format::rate(t.prompt_tokens_per_second)))),
-        fact(app, "prefix hits", format!("{} of {} tok", share(c.prefix_hits, c.prefix_queries), format::count(c.prefix_queries))),
-        fact(app, "tokens", format!("{} in, {} out", format::count(c.prompt_tokens), format::count(c.generated_tokens))),
+        fact(
+            app,
+            "prompt",
+            last.map_or("-".into(), |(t, _)| format!("{} tok/s", format::rate(t.prompt_tokens_per_second))),
+        ),
+        fact(
+            app,
+            "prefix hit",
+            format!("{} of {} tok", share(c.prefix_hits, c.prefix_queries), format::count(c.prefix_queries)),
+        ),
+        fact(
+            app,
+            "tokens",
+            format!("{} in, {} out", format::count(c.prompt_tokens), format::count(c.generated_tokens)),
+        ),
         fact(app, "requests", format!("{} done, {} preempted", c.requests_finished, c.preemptions)),
         fact(app, "memory", over(c.bytes_read, "GB")),
         fact(app, "compute", over(c.flops, "GFLOP")),
-        fact(app, "KV / token", app.ready().map_or("-".into(), |i| format::bytes(i.kv_bytes_per_token as u64))),
+        fact(
+            app,
+            "KV / token",
+            app.ready().map_or("-".into(), |i| format::bytes(i.kv_bytes_per_token as u64)),
+        ),
         fact(app, "weights", app.ready().map_or("-".into(), |i| format::bytes(i.weights_bytes))),
     ]
 }
@@ -54,7 +72,7 @@ fn latency(s: &Summary) -> String {
         return "-".into();
     }
     let (p50, p90, p99) = (format::millis(s.p50), format::millis(s.p90), format::millis(s.p99));
-    format!("{p50}  p90 {p90}  p99 {p99}")
+    format!("{p50} p90 {p90} p99 {p99}")
 }
 
 fn fact(app: &App, label: &str, value: String) -> Line<'static> {

@@ -25,8 +25,8 @@ use ratatui::layout::{Constraint, Layout, Position, Rect};
 
 /// Columns of the panels beside the chat.
 const MEDIUM_COLUMN: u16 = 44;
-const WIDE_LEFT: u16 = 40;
-const WIDE_RIGHT: u16 = 64;
+const WIDE_LEFT: u16 = 44;
+const WIDE_RIGHT: u16 = 60;
 
 /// Draws the whole screen and says where the cursor belongs.
 pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
@@ -96,7 +96,8 @@ fn compact(app: &App, body: Rect, buf: &mut Buffer) {
     let Some(open) = app.panels.open(SizeClass::Compact).first().copied() else {
         return transcript::draw(app, body, buf);
     };
-    let wanted = if app.focus == Focus::Panel(open) { body.height * 3 / 5 } else { (body.height / 3).min(7) };
+    let wanted =
+        if app.focus == Focus::Panel(open) { body.height * 3 / 5 } else { (body.height * 2 / 5).min(8) };
     let [chat, drawer] = Layout::vertical([Constraint::Min(0), Constraint::Length(wanted)]).areas(body);
     transcript::draw(app, chat, buf);
     panel::draw(app, open, drawer, buf);

@@ -11,7 +11,8 @@ pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
     let mut lines = vec![state(app)];
     let room = height.saturating_sub(1);
     let skip = app.panels.scroll.min(app.parsed.len().saturating_sub(room));
-    let mut rows: Vec<Line> = app.parsed.iter().rev().skip(skip).take(room).map(|t| row(app, t, width)).collect();
+    let mut rows: Vec<Line> =
+        app.parsed.iter().rev().skip(skip).take(room).map(|t| row(app, t, width)).collect();
     rows.reverse();
     if rows.is_empty() {
         rows.push(Line::styled("no token yet", app.theme.style(Role::Muted)));
@@ -35,13 +36,20 @@ fn state(app: &App) -> Line<'static> {
     let mut words = vec![Span::styled(parser, muted)];
     if let Some(answer) = app.chat.last_answer().filter(|a| a.reasoning_tokens > 0) {
         let spent = answer.thinking.map_or(0.0, |(from, to)| (to - from).as_secs_f64() * 1e3);
-        let text = format!("thought {} tok, {}", format::count(answer.reasoning_tokens as u64), format::millis(spent));
+        let text = format!(
+            "thought {} tok, {}",
+            format::count(answer.reasoning_tokens as u64),
+            format::millis(spent)
+        );
         words.push(Span::styled(text, theme.style(Role::Thought)));
     }
     if app.chat.is_running()
         && let Some(last) = app.parsed.last()
     {
-        words.push(Span::styled(format!("in {}", channel(last.channel).0), theme.style(channel(last.channel).1)));
+        words.push(Span::styled(
+            format!("in {}", channel(last.channel).0),
+            theme.style(channel(last.channel).1),
+        ));
     }
     paint::dotted(words, theme)
 }

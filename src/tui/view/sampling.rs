@@ -73,9 +73,22 @@ fn candidate(app: &App, trace: &SamplingTrace, c: &Candidate, width: usize) -> L
     let text_width = (width / 3).clamp(6, 18);
     let fixed = text_width + 1 + 1 + 6 + 1 + 8;
     let bar_width = width.saturating_sub(fixed).clamp(0, 24);
-    let hue = theme.style(if drawn { Role::Accent } else if c.cut_by.is_some() { Role::Faint } else { Role::Muted });
-    let name = theme.style(if drawn { Role::Heading } else if c.cut_by.is_some() { Role::Muted } else { Role::Text });
-    let mut spans = vec![Span::styled(format::pad(&format::quoted(&c.text), text_width), name), Span::raw(" ")];
+    let hue = theme.style(if drawn {
+        Role::Accent
+    } else if c.cut_by.is_some() {
+        Role::Faint
+    } else {
+        Role::Muted
+    });
+    let name = theme.style(if drawn {
+        Role::Heading
+    } else if c.cut_by.is_some() {
+        Role::Muted
+    } else {
+        Role::Text
+    });
+    let mut spans =
+        vec![Span::styled(format::pad(&format::quoted(&c.text), text_width), name), Span::raw(" ")];
     let (filled, rest) = paint::bar_text(f64::from(c.raw_probability), bar_width);
     spans.push(Span::styled(filled, hue));
     spans.push(Span::raw(" ".repeat(rest + 1)));
@@ -83,8 +96,12 @@ fn candidate(app: &App, trace: &SamplingTrace, c: &Candidate, width: usize) -> L
     spans.push(Span::styled(raw, theme.style(Role::Text)));
     let (end, role) = match (drawn, c.cut_by) {
         (_, Some(stage)) => (format!(" ✂{}", stage.name()), Role::Warn),
-        (true, None) => (format!(" ◀{}", format::pad_left(&format::percent(f64::from(c.probability)), 6)), Role::Accent),
-        (false, None) => (format!("  {}", format::pad_left(&format::percent(f64::from(c.probability)), 6)), Role::Muted),
+        (true, None) => {
+            (format!(" ◀{}", format::pad_left(&format::percent(f64::from(c.probability)), 6)), Role::Accent)
+        }
+        (false, None) => {
+            (format!("  {}", format::pad_left(&format::percent(f64::from(c.probability)), 6)), Role::Muted)
+        }
     };
     spans.push(Span::styled(end, theme.style(role)));
     Line::from(spans)
@@ -110,7 +127,8 @@ fn chain(app: &App, trace: &SamplingTrace, width: usize) -> Vec<Line<'static>> {
     let mut before = trace.vocab_size;
     for (i, view) in trace.stages.iter().enumerate() {
         let cut = view.survivors < before;
-        let count = if i == 0 || cut { format!(" {}", format::count(view.survivors as u64)) } else { String::new() };
+        let count =
+            if i == 0 || cut { format!(" {}", format::count(view.survivors as u64)) } else { String::new() };
         before = view.survivors;
         let role = match () {
             () if cut => Role::Warn,
@@ -137,7 +155,11 @@ fn chain(app: &App, trace: &SamplingTrace, width: usize) -> Vec<Line<'static>> {
 /// Every parameter; the selected one marked, and scrolled into view.
 fn params(app: &App, width: usize, columns: usize, rows: usize, focused: bool) -> Vec<Line<'static>> {
     let per_column = PARAMS.len().div_ceil(columns);
-    let first = if columns == 1 { (app.panels.param + 1).saturating_sub(rows.max(1)) } else { 0 };
+    let first = if columns == 1 {
+        (app.panels.param + 1 + rows / 3).saturating_sub(rows.max(1)).min(PARAMS.len().saturating_sub(rows))
+    } else {
+        0
+    };
     let width = if columns == 1 { width.min(PARAM_WIDTH) } else { ((width - 2) / 2).min(PARAM_WIDTH) };
     (first..per_column)
         .take(rows.max(1))

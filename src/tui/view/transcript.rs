@@ -99,7 +99,8 @@ fn visit(
             document.visit((from, to), text, &app.theme, |line| {
                 let gutter = if row == 0 { first } else { rest };
                 let mut spans = vec![gutter.clone()];
-                spans.extend(line.spans.iter().map(|s| Span::styled(s.content.clone(), style.patch(s.style))));
+                spans
+                    .extend(line.spans.iter().map(|s| Span::styled(s.content.clone(), style.patch(s.style))));
                 if *caret && row + 1 == height {
                     spans.push(Span::styled(CARET, app.theme.style(Role::Accent)));
                 }
@@ -155,7 +156,8 @@ fn turn_sections<'a>(app: &'a App, turn: &'a Turn, width: u16, text: u16, all: &
         caret: false,
     });
     if turn.queued {
-        let sent = if app.ready().is_some() { "  sent after this answer" } else { "  sent when the model is ready" };
+        let sent =
+            if app.ready().is_some() { "  sent after this answer" } else { "  sent when the model is ready" };
         all.push(Section::Lines(vec![Line::styled(sent, app.theme.style(Role::Muted))]));
     }
     if !turn.answers.is_empty() {
@@ -207,7 +209,8 @@ fn thoughts_head(app: &App, answer: &Answer) -> Line<'static> {
     let thinks = answer.outcome.is_none() && answer.body.is_empty();
     let spent = answer.thinking.map_or(0.0, |(from, to)| (to - from).as_secs_f64() * 1e3);
     let verb = if thinks { "thinking" } else { "thought" };
-    let facts = format!("{verb} {} · {} tok", format::millis(spent), format::count(answer.reasoning_tokens as u64));
+    let facts =
+        format!("{verb} {} · {} tok", format::millis(spent), format::count(answer.reasoning_tokens as u64));
     Line::from(vec![
         Span::styled(if open { "▾ " } else { "▸ " }, app.theme.style(Role::Thought)),
         Span::styled(facts, app.theme.style(Role::Thought)),
@@ -221,7 +224,8 @@ fn waiting(app: &App, answer: &Answer) -> Line<'static> {
     let text = match view {
         Some(s) if s.state != SequenceState::Running => "waits for room in the batch".into(),
         Some(s) if s.computed_tokens < s.prompt_tokens => {
-            let (done, all) = (format::count(s.computed_tokens as u64), format::count(s.prompt_tokens as u64));
+            let (done, all) =
+                (format::count(s.computed_tokens as u64), format::count(s.prompt_tokens as u64));
             format!("reading the prompt {done}/{all}")
         }
         _ if app.paused => "paused: F6 steps, F5 resumes".into(),
@@ -240,7 +244,10 @@ fn ending(app: &App, answer: &Answer) -> Option<Line<'static>> {
     let (why, role) = match &outcome.reason {
         FinishReason::Error(failure) if answer.text.is_empty() => {
             let why = crate::tui::sanitize::one_line(&failure.message);
-            return Some(Line::styled(format!("  not answered: {}", format::fit(&why, 60)), app.theme.style(Role::Muted)));
+            return Some(Line::styled(
+                format!("  not answered: {}", format::fit(&why, 60)),
+                app.theme.style(Role::Muted),
+            ));
         }
         FinishReason::Error(_) => ("ended by an error", Role::Bad),
         FinishReason::Abort => ("stopped", Role::Warn),
@@ -268,7 +275,9 @@ fn ending(app: &App, answer: &Answer) -> Option<Line<'static>> {
 /// The streams of one batch: as many columns as there is room for, the others under them.
 fn side_by_side(app: &App, turn: &Turn, width: u16) -> Vec<Line<'static>> {
     let width = usize::from(width.saturating_sub(GUTTER));
-    let columns = (width / (MIN_COLUMN + 2)).clamp(1, turn.answers.len());
+    let most = (width / (MIN_COLUMN + 2)).clamp(1, turn.answers.len());
+    // As many rows as that takes, each as full as the others.
+    let columns = turn.answers.len().div_ceil(turn.answers.len().div_ceil(most));
     let column = (width / columns).saturating_sub(2).max(1);
     let mut lines = Vec::new();
     for (row, answers) in turn.answers.chunks(columns).enumerate() {
@@ -303,7 +312,9 @@ fn stream(app: &App, answer: &Answer, index: usize, width: usize) -> Vec<Line<'s
     }
     let head = Line::from(vec![Span::styled(format!("■ {}", answer.seq), hue), Span::styled(facts, muted)]);
     let mut lines = vec![paint::fit_line(head, width)];
-    lines.extend(answer.title.iter().map(|t| Line::styled(format::fit(t, width), app.theme.style(Role::User))));
+    lines.extend(
+        answer.title.iter().map(|t| Line::styled(format::fit(t, width), app.theme.style(Role::User))),
+    );
     lines.push(Line::styled("─".repeat(width), hue));
     let text_width = (width.saturating_sub(1)).max(1) as u16;
     if app.chat.thoughts_open || answer.body.is_empty() {

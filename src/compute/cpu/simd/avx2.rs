@@ -180,6 +180,7 @@ impl Simd for Avx2 {
     unsafe fn load_bytes(p: *const u8) -> I {
         unsafe { [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(32).cast())] }
     }
+    #[cfg(test)]
     #[inline(always)]
     unsafe fn store_bytes(p: *mut u8, b: I) {
         unsafe {

@@ -135,6 +135,7 @@ impl Simd for Avx512 {
     unsafe fn load_bytes(p: *const u8) -> __m512i {
         unsafe { _mm512_loadu_si512(p.cast()) }
     }
+    #[cfg(test)]
     #[inline(always)]
     unsafe fn store_bytes(p: *mut u8, b: __m512i) {
         unsafe { _mm512_storeu_si512(p.cast(), b) }

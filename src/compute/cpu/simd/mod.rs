@@ -115,6 +115,7 @@ pub(super) trait Simd: Copy {
 
     /// 64 bytes.
     unsafe fn load_bytes(p: *const u8) -> Self::B;
+    #[cfg(test)]
     unsafe fn store_bytes(p: *mut u8, b: Self::B);
     unsafe fn and(a: Self::B, mask: u8) -> Self::B;
     unsafe fn or(a: Self::B, b: Self::B) -> Self::B;

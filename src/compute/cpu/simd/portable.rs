@@ -141,6 +141,7 @@ impl Simd for Portable {
         // SAFETY: 64 bytes are readable.
         unsafe { p.cast::<[u8; 64]>().read_unaligned() }
     }
+    #[cfg(test)]
     #[inline(always)]
     unsafe fn store_bytes(p: *mut u8, b: [u8; 64]) {
         // SAFETY: 64 bytes are writable.
