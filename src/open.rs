@@ -119,7 +119,8 @@ pub fn text_model(file: &Gguf, chat_template: Option<&str>) -> Result<TextModel,
     }
 }
 
-fn vocabulary(file: &Gguf) -> Result<VocabSpec, GgufError> {
+/// What the file's `tokenizer.ggml.*` keys say.
+pub fn vocabulary(file: &Gguf) -> Result<VocabSpec, GgufError> {
     let id = |key: &str| -> Result<Option<u32>, GgufError> {
         // An id beyond u32 is beyond every vocabulary, which is said there.
         Ok(file.u64(&format!("tokenizer.ggml.{key}"))?.map(|id| u32::try_from(id).unwrap_or(u32::MAX)))

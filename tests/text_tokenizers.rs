@@ -3,6 +3,7 @@
 
 use glassbox::protocol::{Message, Prompt, Role};
 use glassbox::text::{OutputOptions, Specials, TextModel, VocabSpec};
+use glassbox::weights::{self, Catalogue, Gguf, ModelDirs};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -17,44 +18,18 @@ fn golden(name: &str) -> Option<Value> {
     Some(serde_json::from_slice(&json).expect("golden data is JSON"))
 }
 
-/// The vocabulary of a model file in `GLASSBOX_MODELS`, exported as JSON beside it.
+/// The vocabulary of a model of the catalogue, where its file is on disk.
 fn vocabulary(name: &str) -> Option<VocabSpec> {
-    let folder = PathBuf::from(std::env::var_os("GLASSBOX_MODELS")?);
-    let json: Value =
-        serde_json::from_slice(&std::fs::read(folder.join(format!("{name}.json"))).ok()?).ok()?;
-    let strings = |key: &str| -> Vec<String> {
-        let list = json[key].as_array().into_iter().flatten();
-        list.map(|text| text.as_str().expect("a string").to_owned()).collect()
-    };
-    let id = |key: &str| json[key].as_u64().map(|id| id as u32);
-    Some(VocabSpec {
-        model: json["model"].as_str()?.to_owned(),
-        pre: json["pre"].as_str().map(str::to_owned),
-        tokens: strings("tokens"),
-        types: json["types"].as_array()?.iter().map(|kind| kind.as_i64().expect("a type") as i32).collect(),
-        scores: json["scores"]
-            .as_array()?
-            .iter()
-            .map(|score| score.as_f64().expect("a score") as f32)
-            .collect(),
-        merges: strings("merges"),
-        bos: id("bos"),
-        eos: id("eos"),
-        eot: id("eot"),
-        unk: id("unk"),
-        extra_end: Vec::new(),
-        add_bos: json["add_bos"].as_bool(),
-        add_space_prefix: json["add_space_prefix"].as_bool(),
-        remove_extra_whitespaces: json["remove_extra_whitespaces"].as_bool(),
-        chat_template: json["chat_template"].as_str().map(str::to_owned),
-    })
+    let found = weights::find(name, &ModelDirs::from_env(), &Catalogue::builtin()).ok()?;
+    let file = Gguf::open(&found.path).expect("a model of the catalogue");
+    Some(glassbox::open::vocabulary(&file).expect("its vocabulary"))
 }
 
 /// `agrees`: whether an id of the golden data means the same token in this vocabulary.
 fn check(model: &str, golden_name: &str, agrees: impl Fn(u32) -> bool) {
     let Some(golden) = golden(golden_name) else { return };
     let Some(spec) = vocabulary(model) else {
-        eprintln!("skipped: no vocabulary of {model}; GLASSBOX_MODELS names a folder that has it");
+        eprintln!("skipped: {model} is not on disk; `glassbox models pull {model}` fetches it");
         return;
     };
     let adds_space = spec.model == "llama" && spec.add_space_prefix != Some(false);

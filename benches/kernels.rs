@@ -1,0 +1,85 @@
+//! `cargo bench --bench kernels`: the CPU backend's operations, in the shapes of real models.
+//!
+//! Products report bytes of weights a second (decode) and multiply-adds a second (prefill).
+
+use divan::Bencher;
+use divan::counter::{BytesCount, ItemsCount};
+use glassbox::compute::cpu::Cpu;
+use glassbox::compute::{AttentionSpec, Backend, CacheShape, Norm, RopeStyle, RopeTable, Span, Write};
+use glassbox::weights::{BlockFormat, Gguf, GgufWriter};
+use std::path::Path;
+
+fn main() {
+    divan::main();
+}
+
+const FORMATS: [BlockFormat; 7] = [
+    BlockFormat::F16,
+    BlockFormat::Q4_1,
+    BlockFormat::Q5_0,
+    BlockFormat::Q8_0,
+    BlockFormat::Q4_K,
+    BlockFormat::Q5_K,
+    BlockFormat::Q6_K,
+];
+
+/// SmolLM2's down projection, rounded to a multiple of 256 columns.
+const ROWS: usize = 576;
+const COLS: usize = 1536;
+
+fn matrix(cpu: &mut Cpu, format: BlockFormat) -> <Cpu as Backend>::Matrix {
+    let bytes = ROWS * COLS / format.block_len() * format.block_bytes();
+    let blocks = (0..bytes).map(|i| (i * 37 % 61) as u8).collect();
+    let writer = GgufWriter::new("bench").tensor("w", &[COLS, ROWS], format, blocks);
+    let file = Gguf::from_bytes(Path::new("bench.gguf"), writer.to_bytes()).expect("a valid file");
+    cpu.matrix(&[file.require_tensor("w").expect("just written")]).expect("memory")
+}
+
+#[divan::bench(args = FORMATS.map(BlockFormat::name))]
+fn decode_one_token(bencher: Bencher, name: &str) {
+    let format = FORMATS.into_iter().find(|f| f.name() == name).expect("one of them");
+    let mut cpu = Cpu::new(Some(1));
+    let w = matrix(&mut cpu, format);
+    let (x, mut out) = (vec![0.5; COLS], vec![0.0; ROWS]);
+    bencher.counter(BytesCount::new(cpu.matrix_bytes(&w))).bench_local(|| {
+        cpu.project(&mut out, &x, 1, None, &w, Write::Store { bias: None }).expect("the CPU does not fail");
+    });
+}
+
+#[divan::bench(args = FORMATS.map(BlockFormat::name))]
+fn prefill_128_tokens(bencher: Bencher, name: &str) {
+    let format = FORMATS.into_iter().find(|f| f.name() == name).expect("one of them");
+    let mut cpu = Cpu::new(Some(1));
+    let w = matrix(&mut cpu, format);
+    let (x, mut out) = (vec![0.5; 128 * COLS], vec![0.0; 128 * ROWS]);
+    bencher.counter(ItemsCount::new(128 * ROWS * COLS)).bench_local(|| {
+        cpu.project(&mut out, &x, 128, None, &w, Write::Store { bias: None }).expect("the CPU does not fail");
+    });
+}
+
+/// One token of SmolLM2 attends to its past: a layer.
+#[divan::bench(args = [16, 256, 2048, 8192])]
+fn attention_at_depth(bencher: Bencher, depth: usize) {
+    let (heads, kv_heads, head_dim) = (9, 3, 64);
+    let mut cpu = Cpu::new(Some(1));
+    let shape = CacheShape { blocks: depth / 16 + 1, block_size: 16, kv_heads, head_dim };
+    let cache = cpu.cache(shape).expect("memory");
+    let mut rope = RopeTable::new(RopeStyle::Halves);
+    rope.fill(depth - 1..depth, &[1.0; 32]);
+    let spec = AttentionSpec {
+        heads,
+        kv_heads,
+        head_dim,
+        scale: 0.125,
+        window: None,
+        query_norm: None::<Norm<Cpu>>,
+        key_norm: None,
+        rope: &rope,
+    };
+    let table: Vec<u32> = (1..=depth as u32 / 16).collect();
+    let spans = [Span { first: 0, len: 1, start: depth - 1, table: &table }];
+    let (qkv, mut out) = (vec![0.1; (heads + 2 * kv_heads) * head_dim], vec![0.0; heads * head_dim]);
+    bencher.counter(BytesCount::new(depth * 2 * kv_heads * head_dim * 2)).bench_local(|| {
+        cpu.attend(&mut out, &qkv, &spans, &spec, &cache).expect("the CPU does not fail");
+    });
+}
