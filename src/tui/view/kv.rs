@@ -52,7 +52,10 @@ fn map(
 
 /// The most telling of a cell's blocks: shared, then owned, then cached, then free.
 fn cell(app: &App, blocks: &[BlockView]) -> (&'static str, Style) {
-    let owner = |block: &BlockView| block.owner.map_or(0, usize::from);
+    let owner = |block: &BlockView| {
+        let view = block.owner.and_then(|i| app.snapshot.sequences.get(usize::from(i)));
+        view.map_or(0, |view| App::hue(view.seq))
+    };
     if blocks.iter().any(|b| b.references > 1) {
         return (SHARED, app.theme.style(Role::Heading));
     }
@@ -101,14 +104,14 @@ fn facts(app: &App, width: usize, focused: bool) -> Vec<Line<'static>> {
 /// Who owns how many.
 fn sequences(app: &App, width: usize) -> Line<'static> {
     let mut spans = Vec::new();
-    for (i, view) in app.snapshot.sequences.iter().enumerate() {
+    for view in &app.snapshot.sequences {
         let word = format!("{} {} blk  ", view.seq, view.blocks.len());
         let used: usize = spans.iter().map(Span::width).sum();
         if used + word.len() + 3 > width {
             spans.push(Span::styled("…", app.theme.style(Role::Muted)));
             break;
         }
-        spans.push(Span::styled(format!("■ {word}"), app.theme.sequence(i)));
+        spans.push(Span::styled(format!("■ {word}"), app.theme.sequence(App::hue(view.seq))));
     }
     if spans.is_empty() {
         spans.push(Span::styled("no sequence owns a block", app.theme.style(Role::Muted)));

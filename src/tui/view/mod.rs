@@ -14,6 +14,7 @@ mod kv;
 mod metrics;
 mod paint;
 mod panel;
+mod parallel;
 mod reasoning;
 mod sampling;
 mod transcript;
