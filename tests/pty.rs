@@ -1,5 +1,6 @@
 //! The screen in a real terminal (a PTY read by a VT parser): it is given back on every way out.
 #![cfg(unix)]
+#![allow(clippy::unwrap_used)]
 
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use std::io::{Read, Write};

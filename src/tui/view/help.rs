@@ -36,9 +36,9 @@ fn content(app: &App, two: bool, width: usize) -> Vec<Line<'static>> {
         .map(|i| {
             let line = paint::fit_line(left.get(i).cloned().unwrap_or_default(), half);
             let gap = " ".repeat(half + 2 - line.width());
-            let mut spans = line.spans;
+            let mut spans: Vec<Span> = paint::spans(line).collect();
             spans.push(Span::raw(gap));
-            spans.extend(right.get(i).cloned().unwrap_or_default().spans);
+            spans.extend(paint::spans(right.get(i).cloned().unwrap_or_default()));
             paint::fit_line(Line::from(spans), width)
         })
         .collect()

@@ -45,7 +45,7 @@ fn zip(streams: &[Vec<Line<'static>>], column: usize, lines: &mut Vec<Line<'stat
         for (i, stream) in streams.iter().enumerate() {
             let line = stream.get(y).cloned().unwrap_or_default();
             let fill = (column + 2).saturating_sub(line.width());
-            spans.extend(line.spans);
+            spans.extend(paint::spans(line));
             if i + 1 < streams.len() {
                 spans.push(Span::raw(" ".repeat(fill)));
             }
