@@ -1,5 +1,6 @@
 //! The screen, driven as a person drives it: keys and engine events in, a picture out. No clock, no
 //! terminal: time is a number, the engine is stepped by hand.
+#![allow(clippy::unwrap_used)]
 
 #[path = "support/fake_engine.rs"]
 mod fake_engine;
@@ -133,8 +134,7 @@ impl Desk {
     }
 
     fn sent(&self) -> Vec<&Command> {
-        let command = |e| if let &Effect::Send(ref c) = e { Some(c) } else { None };
-        self.effects.iter().filter_map(command).collect()
+        self.effects.iter().filter_map(|e| if let Effect::Send(c) = e { Some(c) } else { None }).collect()
     }
 }
 

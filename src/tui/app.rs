@@ -1,6 +1,6 @@
 //! The screen's whole state, what comes in, and what is to be done about it.
 
-use super::chat::Chat;
+use super::chat::{Chat, Turn};
 use super::composer::Composer;
 use super::meter::Meter;
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
@@ -291,10 +291,11 @@ impl App {
         named.or_else(|| self.models.iter().find(|m| m.is_default && !m.on_disk))
     }
 
-    /// Tokens of the conversation so far, as the engine counted them.
+    /// Tokens of the longest sequence of the last turn, as the engine counted them.
     pub fn context_used(&self) -> usize {
-        let answers = self.chat.turns().rev().filter(|t| !t.side).flat_map(|t| &t.answers);
-        answers.filter_map(|a| Some(a.prompt_tokens? + a.tokens)).next().unwrap_or(0)
+        let longest =
+            |turn: &Turn| turn.answers.iter().filter_map(|a| Some(a.prompt_tokens? + a.tokens)).max();
+        self.chat.turns().rev().find_map(longest).unwrap_or(0)
     }
 
     /// Whether time alone changes the picture, or the engine may without an event.
@@ -302,9 +303,9 @@ impl App {
         self.chat.is_running() || self.fetch.is_some() || matches!(self.model, ModelState::Loading { .. })
     }
 
-    /// Where a sequence stands among those in the snapshot, for its colour.
-    pub fn hue(&self, seq: SeqId) -> usize {
-        self.snapshot.sequences.iter().position(|s| s.seq == seq).unwrap_or(seq.choice as usize)
+    /// A sequence keeps its colour; those of one batch differ.
+    pub fn hue(seq: SeqId) -> usize {
+        (seq.request.0.saturating_sub(1) + u64::from(seq.choice)) as usize
     }
 
     /// What is written in the input, as it is seen there.

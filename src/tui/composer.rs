@@ -96,7 +96,8 @@ impl Composer {
 
     /// One insertion, whatever it contains: a pasted line break never submits.
     pub fn paste(&mut self, text: &str) {
-        let text = sanitize::visible(text).replace('\r', "\n");
+        // Terminals paste line breaks as carriage returns.
+        let text = sanitize::visible(&text.replace("\r\n", "\n").replace('\r', "\n")).into_owned();
         let lines = text.lines().count();
         if lines <= CHIP_LINES && text.len() <= CHIP_BYTES {
             self.area.insert_str(text);
@@ -249,7 +250,7 @@ mod tests {
         // BUGLOG X18
         let mut composer = Composer::default();
         let text: Vec<String> = (0..50).map(|i| format!("line {i}")).collect();
-        composer.paste(&text.join("\r\n"));
+        composer.paste(&text.join("\r"));
         assert_eq!(composer.text(), "[paste 1: 50 lines, 389 B]");
         assert_eq!(composer.take(), text.join("\n"));
         assert!(composer.is_empty());

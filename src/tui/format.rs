@@ -105,7 +105,7 @@ pub fn rate(per_second: f64) -> String {
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         x if !x.is_finite() => "-".into(),
-        x if x >= 99.95 && x < 100.0 => "99.9%".into(),
+        x if (99.95..100.0).contains(&x) => "99.9%".into(),
         x if x > 0.0 && x < 0.05 => "<0.1%".into(),
         x => format!("{x:.1}%"),
     }

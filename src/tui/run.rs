@@ -60,7 +60,8 @@ struct Session {
     clock: Clock,
     replies: ReplyFilter,
     dirty: bool,
-    last_frame: Option<Duration>,
+    /// When it was last asked whether there is something to draw.
+    last_look: Option<Duration>,
     last_event: Duration,
     seen: Arc<Snapshot>,
     /// Kept, because on X11 what was copied lives only as long as this.
@@ -98,7 +99,7 @@ impl Session {
             clock: Clock::wall(),
             replies: ReplyFilter::default(),
             dirty: true,
-            last_frame: None,
+            last_look: None,
             last_event: Duration::ZERO,
             seen: Arc::default(),
             clipboard: None,
@@ -172,7 +173,7 @@ impl Session {
     /// How long until the screen has to be looked at again; for ever, when nothing moves.
     fn next_look(&self) -> Option<Duration> {
         let now = self.clock.now();
-        let frame = (self.last_frame.unwrap_or_default() + FRAME).saturating_sub(now);
+        let frame = (self.last_look.unwrap_or_default() + FRAME).saturating_sub(now);
         let glows = self.handle.is_some() && now < self.last_event + AFTERGLOW;
         if self.dirty || self.app.is_moving() || glows {
             return Some(frame.max(Duration::from_millis(1)));
@@ -182,9 +183,10 @@ impl Session {
 
     fn draw_if_due(&mut self) -> anyhow::Result<()> {
         let now = self.clock.now();
-        if self.last_frame.is_some_and(|last| now < last + FRAME) {
+        if self.last_look.is_some_and(|last| now < last + FRAME) {
             return Ok(());
         }
+        self.last_look = Some(now);
         if let Some(handle) = &self.handle {
             let newest = handle.snapshot.load();
             if !Arc::ptr_eq(&newest, &self.seen) {
@@ -203,7 +205,7 @@ impl Session {
         self.app.now = self.clock.now();
         self.screen.draw(&self.app)?;
         self.dirty = false;
-        self.last_frame = Some(self.clock.now());
+        self.last_look = Some(self.clock.now());
         Ok(())
     }
 

@@ -57,7 +57,7 @@ enum Content {
 enum Open {
     #[default]
     Text,
-    Code(Fence),
+    Code(Box<Fence>),
 }
 
 struct Fence {
@@ -213,7 +213,7 @@ impl Document {
         if let Some(fence) = Fence::opened_by(&line).filter(|_| !self.plain) {
             self.close_text(self.scanned);
             self.tail.drain(..line.len() + 1);
-            self.open = Open::Code(fence);
+            self.open = Open::Code(Box::new(fence));
             self.scanned = 0;
             return;
         }

@@ -100,7 +100,7 @@ fn row_line(app: &App, row: &RowRecord, width: usize) -> Line<'static> {
     let seq = format::pad(&row.seq.to_string(), 4);
     let counts = format!("{:>3} tok at {:<6}", row.tokens, format::count(row.computed as u64));
     Line::from(vec![
-        Span::styled("■ ", theme.sequence(app.hue(row.seq))),
+        Span::styled("■ ", theme.sequence(App::hue(row.seq))),
         Span::styled(seq, theme.style(Role::Text)),
         Span::styled(format::pad(kind, 8), theme.style(role)),
         Span::styled(counts, theme.style(Role::Muted)),

@@ -8,32 +8,18 @@ use crate::tui::slash::COMMANDS;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::symbols::border;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Clear, Widget};
+use ratatui::widgets::{Clear, Widget};
 
+/// Over everything between header and footer.
 pub fn draw(app: &App, screen: Rect, buf: &mut Buffer) {
-    let two = screen.width >= 110;
-    let width = if two { 116 } else { 76 }.min(screen.width.saturating_sub(4));
-    let lines = content(app, two, (width - 4).into());
-    let height = (lines.len() as u16 + 2).min(screen.height.saturating_sub(2));
-    let area = Rect {
-        x: screen.x + (screen.width - width) / 2,
-        y: screen.y + (screen.height - height) / 2,
-        width,
-        height,
-    };
+    let area = Rect { y: screen.y + 1, height: screen.height.saturating_sub(2), ..screen };
     Clear.render(area, buf);
     let title = Line::styled(" help ", app.theme.style(Role::Heading));
     let note = Line::styled(" Esc closes ", app.theme.style(Role::Muted));
-    let block = Block::bordered()
-        .border_set(border::ROUNDED)
-        .border_style(app.theme.style(Role::Focus))
-        .title(title)
-        .title(note.right_aligned());
-    let inside = block.inner(area);
-    block.render(area, buf);
-    let inside = Rect { x: inside.x + 1, width: inside.width.saturating_sub(2), ..inside };
+    let inside = paint::titled(title, note, area, app.theme.style(Role::Focus), buf);
+    let two = inside.width >= 108;
+    let lines = content(app, two, inside.width.min(124).into());
     let top = app.help_scroll.min(lines.len().saturating_sub(inside.height.into()));
     paint::lines(&lines[top..], inside, buf);
 }
@@ -50,9 +36,9 @@ fn content(app: &App, two: bool, width: usize) -> Vec<Line<'static>> {
         .map(|i| {
             let line = paint::fit_line(left.get(i).cloned().unwrap_or_default(), half);
             let gap = " ".repeat(half + 2 - line.width());
-            let mut spans = line.spans;
+            let mut spans: Vec<Span> = paint::spans(line).collect();
             spans.push(Span::raw(gap));
-            spans.extend(right.get(i).cloned().unwrap_or_default().spans);
+            spans.extend(paint::spans(right.get(i).cloned().unwrap_or_default()));
             paint::fit_line(Line::from(spans), width)
         })
         .collect()

@@ -13,18 +13,19 @@ const OWNED: &str = "█";
 const SHARED: &str = "▓";
 const CACHED: &str = "▒";
 const FREE: &str = "·";
+/// Lines under the map.
+const FACTS: usize = 4;
 
 pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<Line<'static>> {
     let kv = &app.snapshot.kv;
     if kv.blocks.is_empty() {
         return vec![Line::styled("no blocks yet: a loaded model has them", app.theme.style(Role::Muted))];
     }
-    let facts = facts(app, width, focused);
-    let rows = height.saturating_sub(facts.len()).max(1);
+    let rows = height.saturating_sub(FACTS).max(1);
     let per_cell = kv.blocks.len().div_ceil(width * rows).max(1);
     app.kv_row.set(width * per_cell);
     let mut lines = map(app, kv, width, rows, per_cell, focused);
-    lines.extend(facts);
+    lines.extend(facts(app, width, per_cell, focused));
     lines
 }
 
@@ -52,7 +53,10 @@ fn map(
 
 /// The most telling of a cell's blocks: shared, then owned, then cached, then free.
 fn cell(app: &App, blocks: &[BlockView]) -> (&'static str, Style) {
-    let owner = |block: &BlockView| block.owner.map_or(0, usize::from);
+    let owner = |block: &BlockView| {
+        let view = block.owner.and_then(|i| app.snapshot.sequences.get(usize::from(i)));
+        view.map_or(0, |view| App::hue(view.seq))
+    };
     if blocks.iter().any(|b| b.references > 1) {
         return (SHARED, app.theme.style(Role::Heading));
     }
@@ -65,7 +69,7 @@ fn cell(app: &App, blocks: &[BlockView]) -> (&'static str, Style) {
     (FREE, app.theme.style(Role::Faint))
 }
 
-fn facts(app: &App, width: usize, focused: bool) -> Vec<Line<'static>> {
+fn facts(app: &App, width: usize, per_cell: usize, focused: bool) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let (kv, counters) = (&app.snapshot.kv, &app.snapshot.counters);
     let text = |s: String| Span::styled(s, theme.style(Role::Text));
@@ -94,21 +98,21 @@ fn facts(app: &App, width: usize, focused: bool) -> Vec<Line<'static>> {
         format!("copied {}", counters.copies_on_write),
     ];
     lines.push(paint::dotted(words.map(|w| Span::styled(w, muted)), theme));
-    lines.push(if focused { selected(app) } else { sizes(app, width) });
+    lines.push(if focused { selected(app) } else { sizes(app, per_cell) });
     lines
 }
 
 /// Who owns how many.
 fn sequences(app: &App, width: usize) -> Line<'static> {
     let mut spans = Vec::new();
-    for (i, view) in app.snapshot.sequences.iter().enumerate() {
+    for view in &app.snapshot.sequences {
         let word = format!("{} {} blk  ", view.seq, view.blocks.len());
         let used: usize = spans.iter().map(Span::width).sum();
         if used + word.len() + 3 > width {
             spans.push(Span::styled("…", app.theme.style(Role::Muted)));
             break;
         }
-        spans.push(Span::styled(format!("■ {word}"), app.theme.sequence(i)));
+        spans.push(Span::styled(format!("■ {word}"), app.theme.sequence(App::hue(view.seq))));
     }
     if spans.is_empty() {
         spans.push(Span::styled("no sequence owns a block", app.theme.style(Role::Muted)));
@@ -116,18 +120,18 @@ fn sequences(app: &App, width: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-fn sizes(app: &App, width: usize) -> Line<'static> {
+fn sizes(app: &App, per_cell: usize) -> Line<'static> {
     let kv = &app.snapshot.kv;
     let muted = app.theme.style(Role::Muted);
     let all = kv.blocks.len() * kv.bytes_per_block;
-    let words = [
-        format!("{} blocks of {} tok", format::count(kv.blocks.len() as u64), kv.block_size),
+    let mut words = vec![
+        format!("{} blocks of {}", format::count(kv.blocks.len() as u64), kv.block_size),
         format::bytes(all as u64),
     ];
-    let recent = app.meter.steps.iter().rev().take(width / 3);
-    let (taken, freed) = recent.fold((0, 0), |(t, f), s| (t + s.blocks_taken, f + s.blocks_freed));
-    let moved = format!("+{taken} -{freed}");
-    paint::dotted(words.into_iter().chain([moved]).map(|w| Span::styled(w, muted)), &app.theme)
+    if per_cell > 1 {
+        words.push(format!("{per_cell} a cell"));
+    }
+    paint::dotted(words.into_iter().map(|w| Span::styled(w, muted)), &app.theme)
 }
 
 /// The block under the cursor: whose it is, and what is known of it.

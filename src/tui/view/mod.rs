@@ -14,6 +14,7 @@ mod kv;
 mod metrics;
 mod paint;
 mod panel;
+mod parallel;
 mod reasoning;
 mod sampling;
 mod transcript;
@@ -53,7 +54,11 @@ fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
     let rows = input::rows(app, area);
     let [top, body, bottom] =
         Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(rows)]).areas(area);
-    header::draw(app, top, buf);
+    match app.flash {
+        // Where there is no footer, it is said at the top.
+        Some(_) => chrome::footer(app, top, buf),
+        None => header::draw(app, top, buf),
+    }
     transcript::draw(app, body, buf);
     input::draw(app, bottom, buf)
 }

@@ -99,6 +99,12 @@ pub fn dotted(words: impl IntoIterator<Item = Span<'static>>, theme: &Theme) -> 
     Line::from(spans)
 }
 
+/// A line's spans, each with the line's own style under it: to be put into another line.
+pub fn spans(line: Line<'static>) -> impl Iterator<Item = Span<'static>> {
+    let style = line.style;
+    line.spans.into_iter().map(move |span| Span::styled(span.content, style.patch(span.style)))
+}
+
 /// The line cut to `width` cells, with `…` where something is missing.
 pub fn fit_line(line: Line<'static>, width: usize) -> Line<'static> {
     if line.width() <= width {

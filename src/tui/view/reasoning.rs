@@ -60,7 +60,7 @@ fn row(app: &App, token: &ParsedToken, width: usize) -> Line<'static> {
     let (name, role) = channel(token.channel);
     let text = (width / 3).clamp(8, 22);
     let mut spans = vec![
-        Span::styled("■ ", theme.sequence(app.hue(token.seq))),
+        Span::styled("■ ", theme.sequence(App::hue(token.seq))),
         Span::styled(format::pad_left(&token.id.to_string(), 6), theme.style(Role::Muted)),
         Span::raw(" "),
         Span::styled(format::pad(&format::quoted(&token.text), text), theme.style(Role::Text)),

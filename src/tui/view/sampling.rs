@@ -203,9 +203,9 @@ fn beside(left: Vec<Line<'static>>, right: Vec<Line<'static>>, at: usize, rows: 
         .map(|i| {
             let line = paint::fit_line(left.get(i).cloned().unwrap_or_default(), at.saturating_sub(1));
             let gap = " ".repeat(at.saturating_sub(line.width()));
-            let mut spans = line.spans;
+            let mut spans: Vec<Span> = paint::spans(line).collect();
             spans.push(Span::raw(gap));
-            spans.extend(right.get(i).cloned().unwrap_or_default().spans);
+            spans.extend(paint::spans(right.get(i).cloned().unwrap_or_default()));
             Line::from(spans)
         })
         .collect()

@@ -1,6 +1,6 @@
 //! The conversation: only the lines in view are drawn, only what changed is wrapped again.
 
-use super::{card, paint};
+use super::{card, paint, parallel};
 use crate::protocol::{FinishReason, SequenceState};
 use crate::tui::app::App;
 use crate::tui::chat::{Answer, Entry, Level, Note, Turn};
@@ -15,10 +15,8 @@ use ratatui::text::{Line, Span};
 /// Text is easiest to read in lines no longer than this.
 const MEASURE: u16 = 100;
 /// A gutter on the left, and room for the caret on the right.
-const GUTTER: u16 = 2;
-const CARET: &str = "▍";
-/// Streams are shown side by side where each gets at least this.
-const MIN_COLUMN: usize = 24;
+pub const GUTTER: u16 = 2;
+pub const CARET: &str = "▍";
 
 /// A stretch of the transcript: a few lines, or a document that knows its own.
 enum Section<'a> {
@@ -42,7 +40,7 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) {
     }
     let width = area.width.min(MEASURE);
     let text = width.saturating_sub(GUTTER + 1).max(1);
-    let sections = sections(app, width, text);
+    let sections = sections(app, area, text);
     let heights: Vec<usize> = sections.iter().map(|s| height(s, text, app)).collect();
     let total: usize = heights.iter().sum();
     let view = usize::from(area.height);
@@ -111,16 +109,16 @@ fn visit(
     }
 }
 
-fn sections<'a>(app: &'a App, width: u16, text: u16) -> Vec<Section<'a>> {
+fn sections<'a>(app: &'a App, area: Rect, text: u16) -> Vec<Section<'a>> {
     let mut all = Vec::new();
     for entry in &app.chat.entries {
         match entry {
             Entry::Note(note) => all.push(note_section(app, note)),
-            Entry::Turn(turn) => turn_sections(app, turn, width, text, &mut all),
+            Entry::Turn(turn) => turn_sections(app, turn, (area.width, area.height), text, &mut all),
         }
         all.push(blank());
     }
-    all.extend(card::lines(app, width).map(Section::Lines));
+    all.extend(card::lines(app, area.width).map(Section::Lines));
     if matches!(all.last(), Some(Section::Lines(lines)) if lines.len() == 1 && lines[0].spans.is_empty()) {
         all.pop();
     }
@@ -146,7 +144,7 @@ fn note_section<'a>(app: &App, note: &'a Note) -> Section<'a> {
     }
 }
 
-fn turn_sections<'a>(app: &'a App, turn: &'a Turn, width: u16, text: u16, all: &mut Vec<Section<'a>>) {
+fn turn_sections<'a>(app: &'a App, turn: &'a Turn, area: (u16, u16), text: u16, all: &mut Vec<Section<'a>>) {
     let user = app.theme.style(if turn.queued { Role::Muted } else { Role::User });
     all.push(Section::Document {
         document: &turn.shown,
@@ -164,7 +162,7 @@ fn turn_sections<'a>(app: &'a App, turn: &'a Turn, width: u16, text: u16, all: &
         all.push(blank());
     }
     if turn.side {
-        all.push(Section::Lines(side_by_side(app, turn, width)));
+        all.push(Section::Lines(parallel::lines(app, turn, area)));
     } else {
         turn.answers.iter().for_each(|answer| answer_sections(app, answer, text, all));
     }
@@ -270,65 +268,4 @@ fn ending(app: &App, answer: &Answer) -> Option<Line<'static>> {
     let mut line = paint::dotted(words, &app.theme);
     line.spans.insert(0, Span::raw("  "));
     Some(line)
-}
-
-/// The streams of one batch: as many columns as there is room for, the others under them.
-fn side_by_side(app: &App, turn: &Turn, width: u16) -> Vec<Line<'static>> {
-    let width = usize::from(width.saturating_sub(GUTTER));
-    let most = (width / (MIN_COLUMN + 2)).clamp(1, turn.answers.len());
-    // As many rows as that takes, each as full as the others.
-    let columns = turn.answers.len().div_ceil(turn.answers.len().div_ceil(most));
-    let column = (width / columns).saturating_sub(2).max(1);
-    let mut lines = Vec::new();
-    for (row, answers) in turn.answers.chunks(columns).enumerate() {
-        if row > 0 {
-            lines.push(Line::default());
-        }
-        let streams: Vec<Vec<Line<'static>>> =
-            answers.iter().enumerate().map(|(i, a)| stream(app, a, row * columns + i, column)).collect();
-        let height = streams.iter().map(Vec::len).max().unwrap_or(0);
-        for y in 0..height {
-            let mut spans = vec![Span::raw(" ".repeat(GUTTER.into()))];
-            for (i, stream) in streams.iter().enumerate() {
-                let line = stream.get(y).cloned().unwrap_or_default();
-                let fill = (column + 2).saturating_sub(line.width());
-                spans.extend(line.spans);
-                if i + 1 < streams.len() {
-                    spans.push(Span::raw(" ".repeat(fill)));
-                }
-            }
-            lines.push(Line::from(spans));
-        }
-    }
-    lines
-}
-
-fn stream(app: &App, answer: &Answer, index: usize, width: usize) -> Vec<Line<'static>> {
-    let hue = app.theme.sequence(index);
-    let muted = app.theme.style(Role::Muted);
-    let mut facts = format!(" {} tok", format::count(answer.tokens as u64));
-    if let Some(outcome) = &answer.outcome {
-        facts += &format!(" {} seed {}", outcome.reason.name(), outcome.seed);
-    }
-    let head = Line::from(vec![Span::styled(format!("■ {}", answer.seq), hue), Span::styled(facts, muted)]);
-    let mut lines = vec![paint::fit_line(head, width)];
-    lines.extend(
-        answer.title.iter().map(|t| Line::styled(format::fit(t, width), app.theme.style(Role::User))),
-    );
-    lines.push(Line::styled("─".repeat(width), hue));
-    let text_width = (width.saturating_sub(1)).max(1) as u16;
-    if app.chat.thoughts_open || answer.body.is_empty() {
-        let all = (0, usize::MAX);
-        answer.thoughts.visit(all, text_width, &app.theme, |line| {
-            lines.push(line.clone().patch_style(app.theme.style(Role::Thought)));
-        });
-    }
-    answer.body.visit((0, usize::MAX), text_width, &app.theme, |line| lines.push(line.clone()));
-    if answer.outcome.is_none()
-        && let Some(last) = lines.last_mut()
-        && last.width() < width
-    {
-        last.spans.push(Span::styled(CARET, hue));
-    }
-    lines
 }

@@ -1,0 +1,289 @@
+//! The screen in a real terminal (a PTY read by a VT parser): it is given back on every way out.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used)]
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use std::io::{Read, Write};
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+const ROWS: u16 = 40;
+const COLUMNS: u16 = 120;
+/// How long anything may take before a test gives up; nothing waits this long when all is well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A program in a terminal, and what the terminal shows.
+struct Terminal {
+    master: Box<dyn MasterPty + Send>,
+    writer: Box<dyn Write + Send>,
+    child: Box<dyn Child + Send + Sync>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+struct Seen {
+    parser: vt100::Parser,
+    raw: Vec<u8>,
+}
+
+impl Terminal {
+    fn demo(arguments: &[&str]) -> Self {
+        let mut command = CommandBuilder::new(demo());
+        command.args(arguments);
+        command.env("TERM", "xterm-256color");
+        command.env_remove("NO_COLOR");
+        command.env_remove("RUST_BACKTRACE");
+        command.env_remove("COLORTERM");
+        Self::spawn(command)
+    }
+
+    fn spawn(command: CommandBuilder) -> Self {
+        let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).unwrap();
+        let child = pair.slave.spawn_command(command).unwrap();
+        let mut reader = pair.master.try_clone_reader().unwrap();
+        let writer = pair.master.take_writer().unwrap();
+        let size = |n| NonZeroU16::new(n).unwrap();
+        let parser = vt100::Parser::new(size(ROWS), size(COLUMNS), 0);
+        let seen = Arc::new(Mutex::new(Seen { parser, raw: Vec::new() }));
+        let shared = seen.clone();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = reader.read(&mut bytes) {
+                let mut seen = shared.lock().unwrap();
+                seen.parser.process(&bytes[..n]);
+                seen.raw.extend(&bytes[..n]);
+            }
+        });
+        Self { master: pair.master, writer, child, seen }
+    }
+
+    fn ready(arguments: &[&str]) -> Self {
+        let terminal = Self::demo(arguments);
+        terminal.wait_for("ready in");
+        terminal
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.writer.write_all(bytes).unwrap();
+        self.writer.flush().unwrap();
+    }
+
+    fn contents(&self) -> String {
+        self.seen.lock().unwrap().parser.screen().contents()
+    }
+
+    fn wait_for(&self, text: &str) {
+        self.wait_until(text, |t| t.contents().contains(text));
+    }
+
+    fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let start = Instant::now();
+        while !condition(self) {
+            assert!(start.elapsed() < PATIENCE, "no {what:?} in\n{}", self.contents());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn signal(&self, number: i32) {
+        let pid = self.child.process_id().unwrap() as i32;
+        // SAFETY: kill takes two integers; the process is our child and not yet waited for.
+        assert_eq!(unsafe { libc::kill(pid, number) }, 0);
+    }
+
+    fn exit_code(&mut self) -> u32 {
+        self.child.wait().unwrap().exit_code()
+    }
+
+    fn is_raw(&self) -> bool {
+        let modes = self.master.get_termios().unwrap();
+        modes.local_flags.bits() & (libc::ICANON | libc::ECHO) == 0
+    }
+
+    fn is_given_back(&self) -> bool {
+        let seen = self.seen.lock().unwrap();
+        let screen = seen.parser.screen();
+        !screen.alternate_screen() && !screen.bracketed_paste() && !screen.hide_cursor() && !self.is_raw()
+    }
+
+    /// The terminal as a shell would leave it for the next job.
+    fn make_cooked(&self) {
+        let fd = self.master.as_raw_fd().unwrap();
+        // SAFETY: fd is the open terminal, and modes is a whole termios that tcgetattr has filled.
+        unsafe {
+            let mut modes = std::mem::zeroed::<libc::termios>();
+            assert_eq!(libc::tcgetattr(fd, &mut modes), 0);
+            modes.c_lflag |= libc::ICANON | libc::ECHO;
+            assert_eq!(libc::tcsetattr(fd, libc::TCSANOW, &modes), 0);
+        }
+    }
+
+    fn frames(&self) -> usize {
+        let begin = b"\x1b[?2026h";
+        self.seen.lock().unwrap().raw.windows(begin.len()).filter(|w| w == begin).count()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The example, which `cargo test` builds beside the tests.
+fn demo() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.parent().and_then(|deps| deps.parent()).unwrap().join("examples/screen_demo");
+    assert!(path.exists(), "{} is missing: cargo build --example screen_demo", path.display());
+    path
+}
+
+#[test]
+fn leaving_gives_the_terminal_back() {
+    // BUGLOG X09 among others: the cursor is shown again.
+    let mut terminal = Terminal::ready(&[]);
+    assert!(terminal.is_raw());
+    assert!(terminal.seen.lock().unwrap().parser.screen().alternate_screen());
+    terminal.send(b"\x04");
+    assert_eq!(terminal.exit_code(), 0);
+    terminal.wait_until("terminal given back", Terminal::is_given_back);
+}
+
+#[test]
+fn leaving_does_not_wait_for_the_answer() {
+    let mut terminal = Terminal::ready(&["--pace", "500"]);
+    terminal.send(b"Why?\r");
+    terminal.wait_for("live");
+    let start = Instant::now();
+    terminal.send(b"\x04");
+    assert_eq!(terminal.exit_code(), 0);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn signals_give_the_terminal_back_and_are_told_by_the_exit_status() {
+    for (number, status) in [(libc::SIGTERM, 143), (libc::SIGHUP, 129), (libc::SIGINT, 130)] {
+        let mut terminal = Terminal::ready(&[]);
+        terminal.signal(number);
+        assert_eq!(terminal.exit_code(), status);
+        terminal.wait_until("terminal given back", Terminal::is_given_back);
+    }
+}
+
+#[test]
+fn a_panic_of_the_screen_gives_the_terminal_back_and_is_readable() {
+    // BUGLOG X07
+    let mut terminal = Terminal::ready(&[]);
+    terminal.send(b"/model ./panic\r");
+    assert_eq!(terminal.exit_code(), 101);
+    terminal.wait_for("asked to panic");
+    terminal.wait_until("terminal given back", Terminal::is_given_back);
+}
+
+#[test]
+fn a_panic_of_the_engine_is_told_and_the_screen_goes_on() {
+    // BUGLOG X07, the other thread.
+    let mut terminal = Terminal::ready(&[]);
+    terminal.send(b"panic\r");
+    terminal.wait_for("internal error");
+    terminal.wait_for("the engine of smollm2-135m ended");
+    terminal.send(b"/model smollm2-135m\r");
+    terminal.wait_until("a second load", |t| t.contents().matches("ready in").count() == 2);
+    terminal.send(b"\x04");
+    assert_eq!(terminal.exit_code(), 0);
+    terminal.wait_until("terminal given back", Terminal::is_given_back);
+}
+
+#[test]
+fn after_being_stopped_the_terminal_is_taken_again() {
+    // BUGLOG X21
+    let mut terminal = Terminal::ready(&[]);
+    terminal.signal(libc::SIGSTOP);
+    terminal.make_cooked();
+    assert!(!terminal.is_raw());
+    let frames = terminal.frames();
+    terminal.signal(libc::SIGCONT);
+    terminal.wait_until("raw mode", Terminal::is_raw);
+    terminal.wait_until("a new frame", |t| t.frames() > frames);
+    terminal.send(b"typed after the stop");
+    terminal.wait_for("typed after the stop");
+}
+
+#[test]
+fn control_z_goes_to_the_shell_and_fg_comes_back() {
+    let mut command = CommandBuilder::new("/bin/bash");
+    command.args(["--norc", "--noprofile", "-i"]);
+    command.env("PS1", "shell> ");
+    command.env("TERM", "xterm-256color");
+    let mut terminal = Terminal::spawn(command);
+    terminal.wait_for("shell>");
+    terminal.send(format!("'{}'\n", demo().display()).as_bytes());
+    terminal.wait_for("ready in");
+    terminal.send(b"\x1a");
+    terminal.wait_for("Stopped");
+    terminal.wait_until("main screen", |t| !t.seen.lock().unwrap().parser.screen().alternate_screen());
+    terminal.send(b"echo in the $((40 + 2)) shell\n");
+    terminal.wait_for("in the 42 shell");
+    terminal.send(b"fg\n");
+    terminal.wait_for("ready in");
+    terminal.send(b"back again");
+    terminal.wait_for("› back again");
+}
+
+#[test]
+fn late_answers_of_the_terminal_are_not_typed() {
+    // BUGLOG X27: colour, device attributes, cursor position, a device control string.
+    let mut terminal = Terminal::ready(&[]);
+    terminal.send(b"a");
+    terminal.wait_for("› a");
+    terminal.send(b"\x1b]11;rgb:1212/1212/1212\x07");
+    terminal.send(b"\x1b[?62;22c");
+    terminal.send(b"\x1b[12;40R");
+    terminal.send(b"\x1bP1+r544e=787465\x1b\\");
+    terminal.send(b"b");
+    terminal.wait_for("› ab");
+    let contents = terminal.contents();
+    assert!(
+        !contents.contains("rgb") && !contents.contains("544e") && !contents.contains("62;"),
+        "{contents}"
+    );
+}
+
+#[test]
+fn a_large_paste_is_one_insertion_and_few_frames() {
+    // BUGLOG X20
+    let mut terminal = Terminal::ready(&[]);
+    terminal.send(b"before ");
+    terminal.wait_for("› before");
+    let frames = terminal.frames();
+    let paste = "all work and no play\r".repeat(5_000);
+    terminal.send(format!("\x1b[200~{paste}\x1b[201~").as_bytes());
+    terminal.wait_for("5000 lines");
+    assert!(terminal.frames() - frames <= 3, "{} frames", terminal.frames() - frames);
+}
+
+#[test]
+fn without_colour_no_colour_is_sent() {
+    let mut command = CommandBuilder::new(demo());
+    command.env("TERM", "xterm-256color");
+    command.env("NO_COLOR", "1");
+    let mut terminal = Terminal::spawn(command);
+    terminal.wait_for("ready in");
+    terminal.send(b"Why?\r");
+    terminal.wait_for("sky is blue");
+    let raw = String::from_utf8_lossy(&terminal.seen.lock().unwrap().raw).into_owned();
+    for colour in ["38;5;", "38;2;", "48;5;", "48;2;", "[31m", "[32m", "[36m", "[90m"] {
+        assert!(!raw.contains(colour), "{colour:?}");
+    }
+}
+
+#[test]
+fn without_a_terminal_there_is_an_error_and_no_prompt() {
+    let output = Command::new(demo()).stdin(std::process::Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("glassbox run"));
+    assert!(output.stdout.is_empty());
+}
