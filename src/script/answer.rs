@@ -1,10 +1,15 @@
-use crate::protocol::{Event, Failure, FinishReason, ModelInfo, Outcome, Part, RequestId, TokenInfo, Usage};
+use crate::protocol::{
+    Channel, Event, Failure, FinishReason, ModelInfo, Outcome, Part, Request, RequestId, SamplingParams,
+    TokenInfo, Usage,
+};
 
 /// Everything that came back for one request, also when it ended early.
 #[derive(Debug)]
 pub struct Answer {
     pub info: ModelInfo,
     pub request: RequestId,
+    /// As they were asked for.
+    pub params: SamplingParams,
     pub prompt_tokens: usize,
     pub choices: Vec<Choice>,
 }
@@ -19,8 +24,14 @@ pub struct Choice {
 }
 
 impl Answer {
-    pub fn new(info: ModelInfo, request: RequestId, n: u32) -> Self {
-        Self { info, request, prompt_tokens: 0, choices: vec![Choice::default(); n as usize] }
+    pub fn new(info: ModelInfo, request: &Request) -> Self {
+        Self {
+            info,
+            request: request.id,
+            params: request.params.clone(),
+            prompt_tokens: 0,
+            choices: vec![Choice::default(); request.n as usize],
+        }
     }
 
     /// Events of other requests pass by.
@@ -69,13 +80,28 @@ impl Answer {
 
     /// Of all choices together; the one prompt counts once.
     pub fn usage(&self) -> Usage {
-        let of = |choice: &Choice| choice.outcome.as_ref().map_or_else(Usage::default, |o| o.usage);
-        let mut total = self.choices.first().map_or_else(Usage::default, of);
-        for other in self.choices.iter().skip(1).map(of) {
+        let mut total = self.choices.first().map_or_else(Usage::default, |first| self.usage_of(first));
+        for other in self.choices.iter().skip(1).map(|choice| self.usage_of(choice)) {
             total.completion_tokens += other.completion_tokens;
             total.reasoning_tokens += other.reasoning_tokens;
         }
         total
+    }
+
+    /// Of a choice that was still running at the end: what was seen of it.
+    pub fn usage_of(&self, choice: &Choice) -> Usage {
+        let seen = || Usage {
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: 0,
+            completion_tokens: choice.tokens.len(),
+            reasoning_tokens: choice.tokens.iter().filter(|t| t.channel == Channel::Reasoning).count(),
+        };
+        choice.outcome.as_ref().map_or_else(seen, |outcome| outcome.usage)
+    }
+
+    pub fn seed_of(&self, index: usize) -> Option<u64> {
+        let asked = || self.params.seed.map(|seed| seed.wrapping_add(index as u64));
+        self.choices[index].outcome.as_ref().map(|outcome| outcome.seed).or_else(asked)
     }
 }
 

@@ -23,7 +23,7 @@ struct Report<'a> {
     finish_reason: &'static str,
     usage: Usage,
     timings: TimingsJson,
-    params: Option<&'a SamplingParams>,
+    params: &'a SamplingParams,
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<Vec<TokenJson<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,33 +103,33 @@ impl<'a> From<&'a TokenInfo> for TokenJson<'a> {
 /// The object of `run --json`. The top level is the first choice, its usage that of all.
 pub fn report(answer: &Answer, with_tokens: bool) -> impl Serialize + '_ {
     let first = &answer.choices[0];
-    let all = || answer.choices.iter().enumerate().map(|c| choice(&answer.info, c, with_tokens)).collect();
+    let all = || answer.choices.iter().enumerate().map(|c| choice(answer, c, with_tokens)).collect();
     Report {
         model: &answer.info.name,
         device: &answer.info.device,
-        seed: first.outcome.as_ref().map(|o| o.seed),
+        seed: answer.seed_of(0),
         text: &first.text,
         reasoning: &first.reasoning,
         tool_calls: [],
         finish_reason: first.finish_reason(),
         usage: answer.usage(),
         timings: timings(&answer.info, first),
-        params: first.outcome.as_ref().map(|o| &o.params),
+        params: first.outcome.as_ref().map_or(&answer.params, |o| &o.params),
         tokens: tokens(first, with_tokens),
         choices: (answer.choices.len() > 1).then(all),
     }
 }
 
-fn choice<'a>(info: &ModelInfo, (index, choice): (usize, &'a Choice), with_tokens: bool) -> ChoiceJson<'a> {
+fn choice<'a>(answer: &Answer, (index, choice): (usize, &'a Choice), with_tokens: bool) -> ChoiceJson<'a> {
     ChoiceJson {
         index,
-        seed: choice.outcome.as_ref().map(|o| o.seed),
+        seed: answer.seed_of(index),
         text: &choice.text,
         reasoning: &choice.reasoning,
         tool_calls: [],
         finish_reason: choice.finish_reason(),
-        usage: choice.outcome.as_ref().map_or_else(Usage::default, |o| o.usage),
-        timings: timings(info, choice),
+        usage: answer.usage_of(choice),
+        timings: timings(&answer.info, choice),
         tokens: tokens(choice, with_tokens),
     }
 }

@@ -33,5 +33,5 @@ pub use models::{FileCard, FormatRow, ModelCard, ModelRow, print_card, print_lis
 pub use output::{Printer, View};
 pub use progress::Progress;
 pub use run::{Signal, answer, wait_until_ready};
-pub use settings::{print_json, print_paths, print_settings};
+pub use settings::{print_exactly, print_paths, print_settings};
 pub use status::{Quit, Status, written};

@@ -64,7 +64,8 @@ pub fn print_list(out: &mut impl Write, rows: &[ModelRow], as_json: bool) -> io:
         return json::write_pretty(out, &rows);
     }
     let names = rows.iter().map(|row| visible(&row.name).chars().count()).max().unwrap_or(0).max(4);
-    writeln!(out, "{:names$}  {:>9}  {:>8}  {:12}  WHERE", "NAME", "SIZE", "CONTEXT", "LICENCE")?;
+    let licences = rows.iter().map(|row| visible(&row.licence).chars().count()).max().unwrap_or(0).max(7);
+    writeln!(out, "{:names$}  {:>9}  {:>8}  {:licences$}  WHERE", "NAME", "SIZE", "CONTEXT", "LICENCE")?;
     for row in rows {
         let context = row.context.map_or_else(String::new, |tokens| tokens.to_string());
         let place = match (&row.path, row.present) {
@@ -81,7 +82,7 @@ pub fn print_list(out: &mut impl Write, rows: &[ModelRow], as_json: bool) -> io:
         let (name, licence) = (visible(&row.name), visible(&row.licence));
         writeln!(
             out,
-            "{name:names$}  {:>9}  {context:>8}  {licence:12}  {}",
+            "{name:names$}  {:>9}  {context:>8}  {licence:licences$}  {}",
             megabytes(row.bytes),
             visible(&place)
         )?;

@@ -73,13 +73,9 @@ impl<O: Write, E: Write> Printer<O, E> {
         self.out.flush()
     }
 
-    pub fn wants_steps(&self) -> bool {
-        self.view.steps && self.view.format == Format::Ndjson
-    }
-
     /// Engine steps since the last call, where they are wanted.
     pub fn steps(&mut self, snapshot: &Snapshot) -> io::Result<()> {
-        if !self.wants_steps() {
+        if !self.view.steps || self.view.format != Format::Ndjson {
             return Ok(());
         }
         let last = self.last_step;

@@ -19,6 +19,11 @@ impl Progress {
         Self::new("", "{msg}  {bytes} of {total_bytes}  [{bar:24}]")
     }
 
+    /// Repetitions of something.
+    pub fn counting(label: &str) -> Self {
+        Self::new(label, "{msg}  {pos} of {len}  [{bar:24}]")
+    }
+
     fn new(label: &str, template: &str) -> Self {
         let style = ProgressStyle::with_template(template).expect("a template without mistakes");
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));

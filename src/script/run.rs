@@ -5,7 +5,7 @@ use crate::protocol::{Command, Event, Failure, FailureKind, Handle, ModelInfo, R
 use std::io::{self, Write};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 /// What the user's shell may send meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub async fn answer<O: Write, E: Write>(
     signals: &mut UnboundedReceiver<Signal>,
 ) -> Result<Status, Quit> {
     let id = request.id;
-    let mut answer = Answer::new(info, id, request.n);
+    let mut answer = Answer::new(info, &request);
     handle.commands.send(Command::Submit(Box::new(request))).map_err(|_| engine_gone())?;
 
     let end = follow(handle, &mut answer, printer, signals).await;
@@ -118,31 +118,15 @@ async fn follow<O: Write, E: Write>(
             events = handle.events.recv() => events,
         };
         let Some(events) = events else { return Ok(End::EngineGone) };
+        // An engine publishes a step before it sends what came of it.
+        printer.steps(&handle.snapshot.load())?;
         for event in &events {
             answer.take(event);
             printer.event(event, answer)?;
         }
-        printer.steps(&handle.snapshot.load())?;
         printer.flush()?;
     }
-    if let Some((signal, _)) = stopped {
-        return Ok(End::Signal(signal));
-    }
-    last_steps(handle, printer).await?;
-    Ok(End::Finished)
-}
-
-/// The snapshot with the last step follows the last event by a moment.
-async fn last_steps<O: Write, E: Write>(handle: &Handle, printer: &mut Printer<O, E>) -> io::Result<()> {
-    for _ in 0..20 {
-        let snapshot = handle.snapshot.load();
-        printer.steps(&snapshot)?;
-        if !printer.wants_steps() || snapshot.sequences.is_empty() {
-            break;
-        }
-        sleep(Duration::from_millis(5)).await;
-    }
-    Ok(())
+    Ok(stopped.map_or(End::Finished, |(signal, _)| End::Signal(signal)))
 }
 
 fn engine_gone() -> Quit {
@@ -152,11 +136,9 @@ fn engine_gone() -> Quit {
 fn advise(failure: &Failure, info: &ModelInfo) -> Quit {
     let quit = Quit::from(failure.clone());
     match failure.kind {
-        FailureKind::Template if !info.has_chat_template => {
-            quit.advise("--raw sends the prompt without a template, --chat-template FILE names one")
-        }
+        FailureKind::Template if !info.has_chat_template => quit.advise("--raw sends the prompt as it is"),
         FailureKind::TooLong => {
-            quit.advise("shorten the prompt, or raise --ctx and --kv-memory where the model allows it")
+            quit.advise("a larger context: --ctx and --kv-memory, where the model allows it")
         }
         _ => quit,
     }

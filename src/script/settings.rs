@@ -1,7 +1,6 @@
 use super::json;
 use crate::base::visible;
 use crate::config::SettingRow;
-use serde::Serialize;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -45,7 +44,10 @@ pub fn print_paths(out: &mut impl Write, paths: &[(&str, &Path)], as_json: bool)
         .try_for_each(|(name, path)| writeln!(out, "{name:width$}  {}", visible(&path.display().to_string())))
 }
 
-/// Any other report as JSON.
-pub fn print_json(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
-    json::write_pretty(out, value)
+/// `inspect template`: the prompt and nothing else, not even a line end; a terminal gets control
+/// characters as escapes.
+pub fn print_exactly(out: &mut impl Write, text: &str, is_terminal: bool) -> io::Result<()> {
+    let text = if is_terminal { visible(text) } else { text.into() };
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }

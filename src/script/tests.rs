@@ -1,7 +1,9 @@
 //! A whole request against an engine that says what it is told.
 #![allow(clippy::unwrap_used)]
 
+use super::answer::Answer;
 use super::fake::{self, REQUEST, finished, reasoning, text, token};
+use super::json;
 use super::output::{Printer, View};
 use super::run::{Signal, answer, wait_until_ready};
 use super::status::{Quit, Status};
@@ -35,8 +37,7 @@ fn run_into(
     let (_signal, mut signals) = unbounded_channel();
     let mut err = Vec::new();
     let mut printer = Printer::new(view, out, &mut err);
-    let request =
-        Request { n, ..Request::new(REQUEST, Prompt::Text("hi".into()), SamplingParams::default()) };
+    let request = Request { n, ..request() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let status = runtime.block_on(async {
         let info = wait_until_ready(&mut handle, &mut printer, &mut signals).await?;
@@ -45,6 +46,10 @@ fn run_into(
     drop(printer);
     drop(handle);
     (status, String::from_utf8(err).unwrap(), engine.join().unwrap())
+}
+
+fn request() -> Request {
+    Request::new(REQUEST, Prompt::Text("hi".into()), SamplingParams::default())
 }
 
 fn view(format: Format) -> View {
@@ -227,6 +232,32 @@ fn a_model_that_does_not_load_is_the_error() {
     assert_eq!((quit.status, quit.message.as_str()), (Status::NoModel, "x.gguf: cut off"));
 }
 
+/// A choice that never got to its end is reported with what was seen of it.
+#[test]
+fn an_interrupted_answer_is_reported_as_far_as_it_came() {
+    let request =
+        Request { params: SamplingParams { seed: Some(9), ..SamplingParams::default() }, n: 2, ..request() };
+    let mut answer = Answer::new(ModelInfo::default(), &request);
+    for event in [fake::accepted(3), token(1, 7, "Hel"), text(1, "Hel")] {
+        answer.take(&event);
+    }
+    let mut out = Vec::new();
+    json::write_line(&mut out, &json::report(&answer, false)).unwrap();
+    let object: Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!((&object["seed"], &object["params"]["seed"]), (&9.into(), &9.into()));
+    assert_eq!(
+        object["usage"],
+        serde_json::json!({
+            "prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 1, "reasoning_tokens": 0
+        })
+    );
+    let second = &object["choices"][1];
+    assert_eq!(
+        (&second["seed"], &second["text"], &second["finish_reason"]),
+        (&10.into(), &"Hel".into(), &"abort".into())
+    );
+}
+
 /// BUGLOG X28, X30: Ctrl-C keeps what was written, aborts the request and does not wait for a
 /// step that takes long.
 #[test]
@@ -246,7 +277,7 @@ fn an_interrupt_keeps_the_text_and_aborts_the_request() {
     let (signal, mut signals) = unbounded_channel();
     let mut out = Impatient(signal, Vec::new());
     let mut printer = Printer::new(view(Format::Text), &mut out, Vec::new());
-    let request = Request::new(REQUEST, Prompt::Text("hi".into()), SamplingParams::default());
+    let request = request();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let status = runtime.block_on(async {
         let info = wait_until_ready(&mut handle, &mut printer, &mut signals).await?;
@@ -283,7 +314,7 @@ fn an_engine_that_dies_is_an_error_and_the_text_stays() {
     let (_signal, mut signals) = unbounded_channel();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut printer = Printer::new(view(Format::Text), &mut out, &mut err);
-    let request = Request::new(REQUEST, Prompt::Text("hi".into()), SamplingParams::default());
+    let request = request();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let status = runtime.block_on(async {
         let info = wait_until_ready(&mut handle, &mut printer, &mut signals).await?;

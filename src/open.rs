@@ -1,0 +1,166 @@
+//! From a model file to an engine behind a [`Handle`]. Part of the wiring, as `launch` is: it names
+//! files, text, model and engine together.
+
+use crate::base::Clock;
+use crate::compute::Backend;
+use crate::compute::cpu::Cpu;
+use crate::config::{EngineSettings, Given, Origin};
+use crate::engine::{self, Opened};
+use crate::model::{self, LoadError, LoadOptions, Loaded};
+use crate::protocol::{Failure, FailureKind, Handle, LoadStage, ModelInfo};
+use crate::script;
+use crate::text::{TextModel, VocabSpec};
+use crate::weights::{Found, Gguf, GgufError, Summary};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// An engine with this model. Returns at once: its own thread reads the file and reports.
+///
+/// `chat_template` replaces the model's own.
+pub fn engine(found: &Found, chat_template: Option<String>, mut settings: EngineSettings) -> Handle {
+    settings.threads.get_or_insert_with(script::physical_cores);
+    let opening = Opening {
+        name: found.name.clone(),
+        path: found.path.clone(),
+        chat_template,
+        settings: settings.clone(),
+    };
+    engine::spawn(settings, Clock::wall(), move |report| opening.open(report))
+}
+
+struct Opening {
+    name: String,
+    path: PathBuf,
+    chat_template: Option<String>,
+    settings: EngineSettings,
+}
+
+impl Opening {
+    fn open(&self, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Opened, Failure> {
+        let start = Instant::now();
+        let file = Gguf::open(&self.path).map_err(unusable)?;
+        let cpu = Cpu::new(self.settings.threads);
+        let device = cpu.device().name;
+        // Making the tokenizer takes about as long as the weights and runs on another core.
+        let (text, loaded) = std::thread::scope(|scope| {
+            let text = scope.spawn(|| text_model(&file, self.chat_template.as_deref()));
+            let loaded = self.load(&file, cpu, report);
+            let text = text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (text, loaded)
+        });
+        let (text, loaded) = (text?, loaded?);
+        let info = self.info(&file, &text, &loaded, device)?;
+        let load_ms = start.elapsed().as_secs_f64() * 1e3;
+        Ok(Opened { runner: loaded.runner, text: Arc::new(text), info: ModelInfo { load_ms, ..info } })
+    }
+
+    fn load(&self, file: &Gguf, cpu: Cpu, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Loaded, Failure> {
+        let settings = &self.settings;
+        let options = LoadOptions {
+            max_model_len: settings.max_model_len,
+            block_size: settings.block_size,
+            kv_cache_bytes: settings.kv_cache_bytes,
+            max_batched_tokens: settings.max_num_batched_tokens,
+        };
+        model::load(file, cpu, &options, &|done, total| report(LoadStage::Repacking, done, total)).map_err(
+            |error| {
+                let kind = match error {
+                    LoadError::Memory(_) => FailureKind::Busy,
+                    LoadError::Device(_) => FailureKind::Internal,
+                    LoadError::File(_) | LoadError::Unsupported { .. } => FailureKind::Model,
+                };
+                Failure::new(kind, error.to_string())
+            },
+        )
+    }
+
+    fn info(
+        &self,
+        file: &Gguf,
+        text: &TextModel,
+        loaded: &Loaded,
+        device: String,
+    ) -> Result<ModelInfo, Failure> {
+        let summary = Summary::of(file).map_err(unusable)?;
+        Ok(ModelInfo {
+            name: self.name.clone(),
+            path: self.path.display().to_string(),
+            architecture: loaded.architecture.clone(),
+            parameters: summary.parameters,
+            quantization: summary.formats.first().map_or("", |share| share.format).to_owned(),
+            file_bytes: summary.file_bytes,
+            layers: loaded.layers,
+            vocab_size: loaded.runner.limits().vocab_size,
+            context_length: loaded.kv.max_model_len,
+            trained_context_length: loaded.trained_context_length,
+            has_chat_template: text.has_chat_template(),
+            reasoning_parser: text.reasoning_parser().map(str::to_owned),
+            device,
+            device_reason: "this build has no CUDA backend yet".into(),
+            kv_blocks: loaded.kv.blocks,
+            block_size: loaded.kv.block_size,
+            kv_bytes_per_token: loaded.kv_bytes_per_token,
+            weights_bytes: loaded.weight_bytes as u64,
+            load_ms: 0.0,
+        })
+    }
+}
+
+/// What a file knows of text, with another chat template where one is given.
+pub fn text_model(file: &Gguf, chat_template: Option<&str>) -> Result<TextModel, Failure> {
+    let text = TextModel::new(vocabulary(file).map_err(unusable)?)
+        .map_err(|e| Failure::new(FailureKind::Model, format!("{}: {e}", file.path().display())))?;
+    match chat_template {
+        None => Ok(text),
+        Some(source) => text
+            .with_chat_template(source)
+            .map_err(|e| Failure::new(FailureKind::Template, format!("--chat-template: {e}"))),
+    }
+}
+
+fn vocabulary(file: &Gguf) -> Result<VocabSpec, GgufError> {
+    let id = |key: &str| -> Result<Option<u32>, GgufError> {
+        // An id beyond u32 is beyond every vocabulary, which is said there.
+        Ok(file.u64(&format!("tokenizer.ggml.{key}"))?.map(|id| u32::try_from(id).unwrap_or(u32::MAX)))
+    };
+    Ok(VocabSpec {
+        model: file.require_str("tokenizer.ggml.model")?.to_owned(),
+        pre: file.str("tokenizer.ggml.pre")?.map(str::to_owned),
+        tokens: file.require_strings("tokenizer.ggml.tokens")?,
+        types: file.i32s("tokenizer.ggml.token_type")?.unwrap_or_default(),
+        scores: file.f32s("tokenizer.ggml.scores")?.unwrap_or_default(),
+        merges: file.strings("tokenizer.ggml.merges")?.unwrap_or_default(),
+        bos: id("bos_token_id")?,
+        eos: id("eos_token_id")?,
+        eot: id("eot_token_id")?,
+        unk: id("unknown_token_id")?,
+        extra_end: id("eom_token_id")?.into_iter().collect(),
+        add_bos: file.bool("tokenizer.ggml.add_bos_token")?,
+        add_space_prefix: file.bool("tokenizer.ggml.add_space_prefix")?,
+        remove_extra_whitespaces: file.bool("tokenizer.ggml.remove_extra_whitespaces")?,
+        chat_template: file.str("tokenizer.chat_template")?.map(str::to_owned),
+    })
+}
+
+/// The model's own generation settings, where its file has some. What is out of range is left out: a
+/// file must not be able to make every run fail.
+pub fn generation_settings(file: &Gguf) -> Vec<Given> {
+    const REALS: [(&str, &str); 4] = [
+        ("temp", "temperature"),
+        ("top_p", "top_p"),
+        ("min_p", "min_p"),
+        ("penalty_repeat", "repetition_penalty"),
+    ];
+    let real = |(key, name): (&str, &str)| {
+        let value = file.f32(&format!("general.sampling.{key}")).ok().flatten()?;
+        Given::new(name, &value.to_string(), Origin::Model).ok()
+    };
+    let top_k = file.u64("general.sampling.top_k").ok().flatten();
+    let top_k = top_k.and_then(|k| Given::new("top_k", &k.to_string(), Origin::Model).ok());
+    REALS.into_iter().filter_map(real).chain(top_k).collect()
+}
+
+pub fn unusable(error: GgufError) -> Failure {
+    Failure::new(FailureKind::Model, error.to_string())
+}

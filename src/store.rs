@@ -1,0 +1,373 @@
+//! The models that this computer has or can get, for every front end. Part of the wiring, as `launch`
+//! is: the reports know nothing of catalogues, and the catalogue nothing of reports.
+
+use crate::config::{EngineSettings, Options};
+use crate::open;
+use crate::protocol::Handle;
+use crate::script::{FileCard, FormatRow, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow};
+use crate::tui::{FetchEvent, ModelChoice, Models};
+use crate::weights::{
+    self, Catalogue, CatalogueModel, FetchError, FetchOptions, Found, Gguf, Listed, ModelDirs, NotFound,
+    Origin, Phase, Source, Summary,
+};
+use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Keys and values are kept in 16 bits.
+pub const KV_BYTES_PER_VALUE: u64 = 2;
+
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub catalogue: Arc<Catalogue>,
+    pub dirs: ModelDirs,
+    pub offline: bool,
+    /// What runs when no model is named.
+    pub default: String,
+}
+
+/// What to do about a model of the catalogue that is not on this computer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfMissing {
+    Fetch,
+    /// Ask the person, if there is one at a terminal.
+    Ask,
+    Refuse,
+}
+
+impl Store {
+    pub fn new(options: &Options) -> Self {
+        let mut dirs = ModelDirs::from_env();
+        if let Some(root) = &options.models {
+            dirs.root.clone_from(root);
+        }
+        Self {
+            catalogue: Arc::new(Catalogue::builtin()),
+            dirs,
+            offline: options.offline,
+            default: options.model.clone(),
+        }
+    }
+
+    pub fn find(&self, wanted: &str) -> Result<Found, NotFound> {
+        weights::find(wanted, &self.dirs, &self.catalogue)
+    }
+
+    /// Names a person may mean by one word: those of the catalogue, and `word` itself if it is found.
+    pub fn names(&self, word: Option<&str>) -> Vec<String> {
+        let catalogue = self.catalogue.models().iter().map(|model| model.name.clone());
+        catalogue.chain(word.filter(|word| self.find(word).is_ok()).map(str::to_owned)).collect()
+    }
+
+    /// The model's file, fetched first if that is wanted.
+    pub fn obtain(&self, wanted: &str, if_missing: IfMissing, quiet: bool) -> Result<Found, Quit> {
+        let missing = match self.find(wanted) {
+            Ok(found) => return Ok(found),
+            Err(missing) => missing,
+        };
+        let Some(model) = missing.known.as_deref().and_then(|name| self.catalogue.get(name)) else {
+            return Err(Quit::new(Status::NoModel, missing.to_string())
+                .advise("glassbox models ls lists what there is; a .gguf file can be named by its path"));
+        };
+        let fetch = match if_missing {
+            IfMissing::Fetch => true,
+            IfMissing::Ask => !self.offline && ask(model, &self.dirs).unwrap_or(false),
+            IfMissing::Refuse => false,
+        };
+        if !fetch {
+            return Err(Quit::new(Status::NoModel, format!("{} is not on this computer", model.name))
+                .advise(format!(
+                    "glassbox models pull {} fetches it; --yes does so on the way",
+                    model.name
+                )));
+        }
+        let path = self.fetch(model, quiet)?;
+        Ok(Found { name: model.name.clone(), path, origin: Origin::Catalogue })
+    }
+
+    /// Fetches a model of the catalogue, and shows how it goes.
+    pub fn pull(&self, wanted: &str, quiet: bool) -> Result<(String, PathBuf, bool), Quit> {
+        match self.find(wanted) {
+            Ok(found) => Ok((found.name, found.path, false)),
+            Err(_) => {
+                self.obtain(wanted, IfMissing::Fetch, quiet).map(|found| (found.name, found.path, true))
+            }
+        }
+    }
+
+    pub fn remove(&self, wanted: &str) -> Result<(String, PathBuf), Quit> {
+        let model = self.catalogue.get(wanted).ok_or_else(|| {
+            Quit::new(Status::NoModel, format!("{wanted:?} is not a model of the catalogue"))
+                .advise("only fetched models are deleted; glassbox models ls lists them")
+        })?;
+        let folder = self.dirs.root.join(&model.name);
+        match weights::remove(model, &self.dirs) {
+            Ok(_) => Ok((model.name.clone(), folder)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                Err(Quit::new(Status::NoModel, format!("{} was not fetched", model.name)))
+            }
+            Err(e) => Err(Quit::new(Status::Failed, format!("cannot delete {}: {e}", folder.display()))),
+        }
+    }
+
+    pub fn rows(&self) -> Vec<ModelRow> {
+        weights::list(&self.dirs, &self.catalogue).into_iter().map(|listed| self.row(listed)).collect()
+    }
+
+    /// How many models each of the folders holds.
+    pub fn folders(&self) -> Vec<ModelDir> {
+        let rows = self.rows();
+        let folder = |path: &PathBuf| ModelDir {
+            path: path.clone(),
+            exists: path.is_dir(),
+            models: rows.iter().filter(|row| row.path.as_ref().is_some_and(|p| p.starts_with(path))).count(),
+        };
+        [&self.dirs.root].into_iter().chain(&self.dirs.hub_cache).map(folder).collect()
+    }
+
+    pub fn card(&self, wanted: &str) -> Result<ModelCard, Quit> {
+        let found = self.find(wanted);
+        let name = match &found {
+            Ok(found) => found.name.clone(),
+            Err(missing) => match &missing.known {
+                Some(known) => known.clone(),
+                None => return Err(Quit::new(Status::NoModel, missing.to_string())),
+            },
+        };
+        let model = self.catalogue.get(&name);
+        let listed =
+            weights::list(&self.dirs, &self.catalogue).into_iter().find(|listed| listed.name == name);
+        let mut row = listed.map(|listed| self.row(listed)).unwrap_or_default();
+        row.name = name;
+        let mut card = ModelCard { row, sources: model.map(sources).unwrap_or_default(), file: None };
+        let Ok(found) = found else { return Ok(card) };
+        let file = Gguf::inspect(&found.path).map_err(|e| Quit::new(Status::NoModel, e.to_string()))?;
+        let summary = Summary::of(&file).map_err(|e| Quit::new(Status::NoModel, e.to_string()))?;
+        card.file = Some(file_card(&file, &summary));
+        let row = &mut card.row;
+        row.present = true;
+        row.path = Some(found.path);
+        row.bytes = summary.file_bytes;
+        row.parameters = Some(summary.parameters);
+        row.architecture = Some(summary.architecture);
+        row.quantization = Some(summary.quantization);
+        row.context = summary.context.or(row.context);
+        if row.licence.is_empty() {
+            row.licence = summary.licence.unwrap_or_default();
+        }
+        Ok(card)
+    }
+
+    /// `progress` is called often and stops the fetch with `Break`.
+    pub fn fetch_with(
+        &self,
+        model: &CatalogueModel,
+        progress: &mut dyn FnMut(weights::Progress) -> ControlFlow<()>,
+    ) -> Result<PathBuf, FetchError> {
+        let options = FetchOptions { offline: self.offline, ..FetchOptions::from_env() };
+        weights::fetch(model, &self.dirs, &options, progress)
+    }
+
+    fn fetch(&self, model: &CatalogueModel, quiet: bool) -> Result<PathBuf, Quit> {
+        let bar = if quiet { Progress::hidden() } else { Progress::bytes(&model.name) };
+        if !quiet && !io::stderr().is_terminal() {
+            eprintln!("fetching {} ({:.1} MB, {})", model.name, model.bytes() as f64 / 1e6, model.licence);
+        }
+        bar.keep_drawing();
+        let shown = self.fetch_with(model, &mut |progress| {
+            bar.say(&format!("{} {} from {}", phase(progress.phase), model.name, progress.source));
+            bar.set(progress.done, progress.total);
+            ControlFlow::Continue(())
+        });
+        drop(bar);
+        shown.map_err(|error| {
+            let status = match error {
+                FetchError::AllFailed { .. } => Status::NoModel,
+                FetchError::Cancelled => Status::Interrupted,
+                _ => Status::Failed,
+            };
+            Quit::new(status, error.to_string())
+        })
+    }
+
+    fn row(&self, listed: Listed) -> ModelRow {
+        let model = self.catalogue.get(&listed.name);
+        ModelRow {
+            description: model.map(|m| m.description.clone()).or(listed.title).unwrap_or_default(),
+            licence: listed.licence.unwrap_or_default(),
+            bytes: listed.bytes,
+            fetched_bytes: listed.fetched_bytes,
+            architecture: listed.architecture,
+            quantization: listed.quantization,
+            parameters: listed.parameters,
+            context: listed.context,
+            present: listed.path.is_some() && listed.problem.is_none(),
+            path: listed.path,
+            problem: listed.problem,
+            default: listed.name == self.default,
+            name: listed.name,
+        }
+    }
+}
+
+/// Every tensor of a file, also those in formats that glassbox cannot compute with.
+pub fn tensor_rows(file: &Gguf) -> Vec<TensorRow> {
+    let shape = |dims: &[usize]| dims.iter().map(|dim| *dim as u64).collect();
+    let known = file.tensors().iter().map(|tensor| TensorRow {
+        name: tensor.name.clone(),
+        format: tensor.format.name().to_owned(),
+        shape: shape(&tensor.dims),
+        bytes: tensor.bytes as u64,
+    });
+    let others = file.unsupported().iter().map(|tensor| TensorRow {
+        name: tensor.name.clone(),
+        format: tensor.format.to_owned(),
+        shape: shape(&tensor.dims),
+        bytes: tensor.bytes as u64,
+    });
+    known.chain(others).collect()
+}
+
+fn file_card(file: &Gguf, summary: &Summary) -> FileCard {
+    let text = |key: &str| file.str(key).ok().flatten().unwrap_or_default();
+    let (model, pre) = (text("tokenizer.ggml.model"), text("tokenizer.ggml.pre"));
+    FileCard {
+        layers: summary.layers,
+        vocabulary: summary.vocabulary,
+        formats: summary
+            .formats
+            .iter()
+            .map(|share| FormatRow {
+                format: share.format.to_owned(),
+                tensors: share.tensors,
+                bytes: share.bytes,
+                supported: share.supported,
+            })
+            .collect(),
+        kv_bytes_per_token: summary.kv_bytes_per_token(KV_BYTES_PER_VALUE),
+        tokenizer: [model, pre]
+            .iter()
+            .filter(|part| !part.is_empty())
+            .copied()
+            .collect::<Vec<_>>()
+            .join(", "),
+        chat_template: summary.has_chat_template,
+    }
+}
+
+fn sources(model: &CatalogueModel) -> Vec<String> {
+    let describe = |source: &Source| match source {
+        Source::Hub { hub, file, .. } => format!("hub {hub}/{file}"),
+        Source::Wheels { wheels } => {
+            let names: Vec<String> = wheels.iter().map(|w| format!("{} {}", w.package, w.version)).collect();
+            format!("Python packages {}", names.join(", "))
+        }
+        Source::Path { path } => path.display().to_string(),
+    };
+    model.files.iter().flat_map(|file| &file.sources).map(describe).collect()
+}
+
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Waiting => "waiting for another fetch of",
+        Phase::Checking => "checking what is here of",
+        Phase::Downloading => "fetching",
+        Phase::Unpacking => "unpacking",
+    }
+}
+
+/// Only at a terminal: a script gets an exit status, never a question.
+fn ask(model: &CatalogueModel, dirs: &ModelDirs) -> io::Result<bool> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(false);
+    }
+    let (name, megabytes) = (&model.name, model.bytes() as f64 / 1e6);
+    let target = dirs.root.join(name);
+    let mut err = io::stderr();
+    write!(
+        err,
+        "{name} is not here. Fetch {megabytes:.1} MB ({}) to {}? [y/N] ",
+        model.licence,
+        target.display()
+    )?;
+    err.flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// The store as the screen uses it.
+pub struct ScreenModels {
+    store: Store,
+    chat_template: Option<String>,
+    settings: EngineSettings,
+    cancel: Arc<AtomicBool>,
+}
+
+impl ScreenModels {
+    pub fn new(store: Store, chat_template: Option<String>, settings: EngineSettings) -> Self {
+        Self { store, chat_template, settings, cancel: Arc::default() }
+    }
+}
+
+impl Models for ScreenModels {
+    fn list(&mut self) -> Vec<ModelChoice> {
+        let root = self.store.dirs.root.clone();
+        let choice = |row: ModelRow| ModelChoice {
+            target: row.path.unwrap_or_else(|| root.join(&row.name)).display().to_string(),
+            on_disk: row.present,
+            is_default: row.default,
+            context: row.context.unwrap_or(0) as usize,
+            name: row.name,
+            description: row.description,
+            bytes: row.bytes,
+            licence: row.licence,
+        };
+        self.store.rows().into_iter().map(choice).collect()
+    }
+
+    fn fetch(&mut self, name: &str) -> UnboundedReceiver<FetchEvent> {
+        let (events, receiver) = unbounded_channel();
+        self.cancel = Arc::default();
+        let (store, cancel, name) = (self.store.clone(), self.cancel.clone(), name.to_owned());
+        std::thread::spawn(move || {
+            // The screen may be gone: then nobody is left to be told.
+            let _ = events.send(fetch(&store, &name, &cancel, &events));
+        });
+        receiver
+    }
+
+    fn cancel_fetch(&mut self) {
+        self.cancel.store(true, Ordering::Relaxed);
+    }
+
+    fn open(&mut self, name_or_path: &str) -> Result<Handle, String> {
+        let found = self.store.find(name_or_path).map_err(|missing| missing.to_string())?;
+        Ok(open::engine(&found, self.chat_template.clone(), self.settings.clone()))
+    }
+}
+
+fn fetch(store: &Store, name: &str, cancel: &AtomicBool, events: &UnboundedSender<FetchEvent>) -> FetchEvent {
+    let Some(model) = store.catalogue.get(name) else {
+        return FetchEvent::Failed(format!("{name} is not a model of the catalogue"));
+    };
+    let fetched = store.fetch_with(model, &mut |progress| {
+        let event = FetchEvent::Progress {
+            done: progress.done,
+            total: progress.total,
+            source: progress.source.to_string(),
+        };
+        match cancel.load(Ordering::Relaxed) || events.send(event).is_err() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    });
+    match fetched {
+        Ok(path) => FetchEvent::Done { path: path.display().to_string() },
+        Err(FetchError::Cancelled) => FetchEvent::Cancelled,
+        Err(error) => FetchEvent::Failed(error.to_string()),
+    }
+}
