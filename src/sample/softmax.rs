@@ -110,7 +110,7 @@ fn exp2(x: f32) -> f32 {
     p = p * f + 9.671_51e-3;
     p = p * f + 5.550_734e-2;
     p = p * f + 2.402_224_2e-1;
-    p = p * f + 6.931_469_8e-1;
+    p = p * f + std::f32::consts::LN_2;
     p = p * f + 1.0;
     f32::from_bits(p.to_bits().wrapping_add(rounded.to_bits() << 23))
 }

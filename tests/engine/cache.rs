@@ -228,6 +228,9 @@ fn nothing_is_admitted_in_a_step_that_preempted() {
     let prefills = record.rows.iter().filter(|row| row.kind == RowKind::Prefill).count();
     assert_eq!(prefills, 0);
     assert!(record.waiting.iter().all(|w| w.reason.contains("a step that preempted")), "{record:?}");
+    let sequences = bench.engine.snapshot().sequences;
+    let preempted = sequences.iter().find(|seq| seq.state == SequenceState::Preempted).unwrap();
+    assert_eq!((preempted.computed_tokens, preempted.blocks.len(), preempted.preemptions), (0, 0, 1));
     bench.run();
 }
 
