@@ -138,7 +138,11 @@ impl Depth {
 }
 
 fn style(role: Role, (r, g, b): (u8, u8, u8), ansi: Color, depth: Depth) -> Style {
-    let weight = weight(role, depth);
+    let mut weight = weight(role, depth);
+    if depth == Depth::Sixteen && role == Role::Muted && ansi == Color::Gray {
+        // The sixteen have no grey between text and border.
+        weight |= Modifier::DIM;
+    }
     let colour = match depth {
         Depth::None => return Style::new().add_modifier(weight),
         Depth::Sixteen => ansi,

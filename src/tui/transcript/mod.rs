@@ -5,6 +5,7 @@
 
 mod code;
 mod document;
+mod fence;
 mod markdown;
 pub mod wrap;
 

@@ -115,7 +115,7 @@ fn params_table(app: &App) -> String {
         let (now, default) = ((spec.get)(&app.params), (spec.get)(&built_in));
         let origin = match () {
             () if app.set_here.contains(&spec.name) => "session",
-            () if (spec.get)(&app.options.params) != default => "flag",
+            () if (spec.get)(&app.options.params) != default => "start",
             () => "built-in",
         };
         let default = if now == default { String::new() } else { format!(" (built-in {default})") };
