@@ -2,8 +2,12 @@
 //!
 //! A decode step is some 150 operations of a few microseconds. Waking a sleeping thread costs as
 //! much as an operation, so workers spin between them; a thread that spins for ever starves its
-//! neighbours, so after [`SPINS`] they park. Work is taken in small pieces from a shared counter: a
-//! worker that lost its core delays the operation by one piece, not by half of the work.
+//! neighbours, so after [`SPINS`] they park.
+//!
+//! Nobody waits for a worker that has not begun. Work is taken in small pieces from a shared
+//! counter; when the pieces are gone the caller closes the operation and waits only for those who
+//! hold one. A worker that lost its core to a neighbour delays an operation by one piece at most, and
+//! by nothing if it slept through it.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -19,15 +23,22 @@ pub(super) struct Pool {
 }
 
 struct Shared {
-    /// Counts operations; a worker runs once for each value it sees.
-    epoch: AtomicU64,
-    /// Valid from the store to `epoch` until `busy` is back at 0.
+    /// Counts operations (upper half), says whether this one is closed (one bit), and counts the
+    /// workers inside it (lower bits). A worker joins an open operation by adding 1.
+    state: AtomicU64,
+    /// Written between operations, when no worker is inside one.
     operation: UnsafeCell<Option<Operation>>,
     next: AtomicUsize,
-    busy: AtomicUsize,
     parked: Vec<AtomicBool>,
     panicked: AtomicBool,
     stop: AtomicBool,
+}
+
+const CLOSED: u64 = 1 << 31;
+const INSIDE: u64 = CLOSED - 1;
+
+fn epoch_of(state: u64) -> u64 {
+    state >> 32
 }
 
 #[derive(Clone, Copy)]
@@ -36,8 +47,8 @@ struct Operation {
     run: *const (dyn Fn(usize, usize) + Sync),
 }
 
-// SAFETY: `operation` is written only while no worker runs (`busy` is 0) and read only after the
-// `epoch` store that published it; the pointer in it refers to a `Sync` closure that outlives them.
+// SAFETY: `operation` is written only while the state is closed with nobody inside, and read only
+// from inside; the pointer in it refers to a `Sync` closure that lives until then.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -46,10 +57,9 @@ impl Pool {
     /// `threads` counts the caller, who works too.
     pub(super) fn new(threads: usize) -> Self {
         let shared = Arc::new(Shared {
-            epoch: AtomicU64::new(0),
+            state: AtomicU64::new(CLOSED),
             operation: UnsafeCell::new(None),
             next: AtomicUsize::new(0),
-            busy: AtomicUsize::new(0),
             parked: (1..threads).map(|_| AtomicBool::new(false)).collect(),
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -79,38 +89,48 @@ impl Pool {
             return;
         }
         let run: &(dyn Fn(usize, usize) + Sync) = &run;
-        // SAFETY: only the lifetime is erased; `Waiting` keeps this frame alive until no worker can
+        // SAFETY: only the lifetime is erased; `Closing` keeps this frame alive until no worker can
         // touch the closure, also when a task panics here.
         let operation = Operation { tasks, run: unsafe { std::mem::transmute::<_, *const _>(run) } };
         let shared = &*self.shared;
-        // SAFETY: `busy` is 0: no worker reads the cell until the epoch moves.
+        // SAFETY: the last operation is closed and nobody is inside.
         unsafe { *shared.operation.get() = Some(operation) };
         shared.next.store(0, Ordering::Relaxed);
-        shared.busy.store(self.workers.len(), Ordering::Relaxed);
-        shared.epoch.fetch_add(1, Ordering::SeqCst);
-        for (parked, (thread, _)) in shared.parked.iter().zip(&self.workers) {
-            if parked.load(Ordering::SeqCst) {
-                thread.unpark();
-            }
-        }
-        let waiting = Waiting(shared);
+        let epoch = epoch_of(shared.state.load(Ordering::Relaxed)) + 1;
+        shared.state.store(epoch << 32, Ordering::SeqCst);
+        self.wake();
+        let closing = Closing(shared);
         shared.take_tasks(operation, 0);
-        drop(waiting);
+        drop(closing);
         if shared.panicked.swap(false, Ordering::Relaxed) {
             panic!("a compute thread panicked");
         }
     }
+
+    fn wake(&self) {
+        for (parked, (thread, _)) in self.shared.parked.iter().zip(&self.workers) {
+            if parked.load(Ordering::SeqCst) {
+                thread.unpark();
+            }
+        }
+    }
 }
 
-/// Waits for the workers when dropped.
-struct Waiting<'a>(&'a Shared);
+/// Closes the operation when dropped, and waits for the workers inside.
+struct Closing<'a>(&'a Shared);
 
-impl Drop for Waiting<'_> {
+impl Drop for Closing<'_> {
     fn drop(&mut self) {
+        let mut state = self.0.state.fetch_or(CLOSED, Ordering::SeqCst);
         let mut spins = 0u32;
-        while self.0.busy.load(Ordering::Acquire) != 0 {
+        while state & INSIDE != 0 {
             spins += 1;
-            if spins < SPINS { std::hint::spin_loop() } else { thread::yield_now() }
+            if spins < SPINS {
+                std::hint::spin_loop()
+            } else {
+                thread::yield_now()
+            }
+            state = self.0.state.load(Ordering::Acquire);
         }
     }
 }
@@ -118,7 +138,7 @@ impl Drop for Waiting<'_> {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        self.shared.state.fetch_add(1 << 32, Ordering::SeqCst);
         for (thread, handle) in self.workers.drain(..) {
             thread.unpark();
             let _ = handle.join();
@@ -134,20 +154,28 @@ impl Shared {
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            // SAFETY: the epoch moved, so the cell holds this operation and nobody writes it until
-            // this worker has counted down `busy`.
+            if !self.join(seen) {
+                continue;
+            }
+            // SAFETY: this worker is inside, so the cell holds this operation and nobody writes it.
             let operation = unsafe { *self.operation.get() }.expect("an operation was published");
             let caught =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.take_tasks(operation, index)));
             if caught.is_err() {
                 self.panicked.store(true, Ordering::Relaxed);
             }
-            self.busy.fetch_sub(1, Ordering::Release);
+            self.state.fetch_sub(1, Ordering::Release);
         }
     }
 
+    /// Enters operation `epoch`; false when it is closed or over.
+    fn join(&self, epoch: u64) -> bool {
+        let enter = |state| (epoch_of(state) == epoch && state & CLOSED == 0).then_some(state + 1);
+        self.state.fetch_update(Ordering::Acquire, Ordering::Relaxed, enter).is_ok()
+    }
+
     fn take_tasks(&self, operation: Operation, thread: usize) {
-        // SAFETY: the closure lives until `busy` is 0, which this thread's part precedes.
+        // SAFETY: the closure lives until the operation is closed and this thread is out of it.
         let run = unsafe { &*operation.run };
         loop {
             let task = self.next.fetch_add(1, Ordering::Relaxed);
@@ -161,7 +189,7 @@ impl Shared {
     /// Returns the new epoch.
     fn wait_for(&self, seen: u64, index: usize) -> u64 {
         for _ in 0..SPINS {
-            let epoch = self.epoch.load(Ordering::Acquire);
+            let epoch = epoch_of(self.state.load(Ordering::Acquire));
             if epoch != seen {
                 return epoch;
             }
@@ -172,7 +200,7 @@ impl Shared {
             // The flag is up before the last look, and the caller moves the epoch before it looks at
             // the flag: one of the two sees the other.
             parked.store(true, Ordering::SeqCst);
-            let epoch = self.epoch.load(Ordering::SeqCst);
+            let epoch = epoch_of(self.state.load(Ordering::SeqCst));
             if epoch != seen {
                 parked.store(false, Ordering::SeqCst);
                 return epoch;
