@@ -16,7 +16,7 @@
 //! | [`parallel`] | shards and collectives |
 //! | [`model`] | model families over those operations; the `Runner` |
 //! | [`engine`] | intake, scheduler, the step loop, output |
-//! | [`bench`] | speed measurements and their report |
+//! | [`bench`](mod@bench) | speed measurements and their report |
 //! | [`tui`] | the screen |
 //! | [`script`] | everything without a screen |
 //! | [`launch`], [`open`], [`store`] | the wiring: the only places that name all of them |

@@ -100,7 +100,7 @@ impl Settings {
     /// the later.
     pub fn resolve(given: impl IntoIterator<Item = Given>) -> Self {
         let mut given: Vec<Given> = given.into_iter().collect();
-        given.sort_by(|a, b| strength(&a.origin).cmp(&strength(&b.origin)));
+        given.sort_by_key(|one| strength(&one.origin));
         let mut settings = Self::default();
         for one in given {
             settings.origins.insert(one.name(), one.origin.clone());

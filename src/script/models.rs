@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn a_name_from_a_file_cannot_drive_the_terminal() {
         let evil = ModelRow { name: "\x1b[2Jx".into(), present: true, path: Some("/\x1bc".into()), ..row() };
-        assert!(!text(|out| print_list(out, &[evil.clone()], false)).contains('\x1b'));
+        assert!(!text(|out| print_list(out, std::slice::from_ref(&evil), false)).contains('\x1b'));
         let card = ModelCard { row: evil, ..ModelCard::default() };
         assert!(!text(|out| print_card(out, &card, false)).contains('\x1b'));
     }
