@@ -36,7 +36,7 @@ pub(super) trait Layout {
     const SIGNED: bool = false;
     /// A minimum is added for each scale.
     const HAS_MIN: bool = false;
-    /// Dot products that fit 16 bits: see `Simd::dot`.
+    /// Dot products that fit 16 bits (see `Simd::dot`), at most the 4 of one scale of activations.
     const DOTS: usize;
 
     /// Weights `4j .. 4j + 4` of 16 rows; `J` below 8.
@@ -128,7 +128,7 @@ impl Layout for Q4_0 {
     const BLOCK: usize = 32;
     const BYTES: usize = 256 + 32;
     const OFFSET: i32 = 8;
-    const DOTS: usize = 8;
+    const DOTS: usize = 4;
     #[inline(always)]
     unsafe fn vector<S: Simd, const J: usize>(block: *const u8, _: usize) -> S::B {
         // SAFETY: the caller's block.
@@ -148,7 +148,7 @@ impl Layout for Q4_1 {
     const BLOCK: usize = 32;
     const BYTES: usize = 256 + 64;
     const HAS_MIN: bool = true;
-    const DOTS: usize = 8;
+    const DOTS: usize = 4;
     #[inline(always)]
     unsafe fn vector<S: Simd, const J: usize>(block: *const u8, _: usize) -> S::B {
         // SAFETY: the caller's block.
@@ -220,7 +220,7 @@ impl Layout for Q8_0 {
     const BLOCK: usize = 32;
     const BYTES: usize = 512 + 32;
     const SIGNED: bool = true;
-    const DOTS: usize = 8;
+    const DOTS: usize = 4;
     #[inline(always)]
     unsafe fn vector<S: Simd, const J: usize>(block: *const u8, _: usize) -> S::B {
         // SAFETY: the caller's block.
@@ -247,7 +247,7 @@ impl Layout for Q4K {
     const BLOCK: usize = 256;
     const BYTES: usize = K_HEAD + 8 * (256 + 32);
     const HAS_MIN: bool = true;
-    const DOTS: usize = 8;
+    const DOTS: usize = 4;
     #[inline(always)]
     unsafe fn vector<S: Simd, const J: usize>(block: *const u8, sub: usize) -> S::B {
         // SAFETY: the caller's block.

@@ -119,8 +119,8 @@ unsafe fn many_tokens<S: Simd, L: Layout>(tile: &[u8], tokens: Tokens, sums: &mu
 struct Row {
     bytes: *const i8,
     scales: *const f32,
+    counts: *const i32,
     sums: *const f32,
-    halves: *const i32,
 }
 
 impl Row {
@@ -130,9 +130,9 @@ impl Row {
         // Offsets inside the vectors, as `multiply_kernel` asserts.
         Row {
             bytes: q.bytes.as_ptr().wrapping_add(row * q.cols),
-            scales: q.scales.as_ptr().wrapping_add(row * (q.cols / 32)),
+            scales: q.scales.as_ptr().wrapping_add(row * (q.cols / 16)),
+            counts: q.counts.as_ptr().wrapping_add(row * (q.cols / 16)),
             sums: q.sums.as_ptr().wrapping_add(row * (q.cols / 32)),
-            halves: q.halves.as_ptr().wrapping_add(row * (q.cols / 16)),
         }
     }
 }
@@ -166,33 +166,47 @@ unsafe fn accumulate<S: Simd, L: Layout>(
 ) -> S::F {
     // SAFETY: `at` lies inside the token's row, the caller's contract.
     unsafe {
-        let bytes = x.bytes.add(32 * at);
-        let halves = [*x.halves.add(2 * at), *x.halves.add(2 * at + 1)];
-        let scale_x = S::splat(*x.scales.add(at));
-        let per_scale = 8 / L::SCALES;
-        for which in 0..L::SCALES {
-            let of_x = if L::SCALES == 2 { halves[which] } else { halves[0] + halves[1] };
-            let offset = if L::SIGNED { S::SIGNED_OFFSET } else { L::OFFSET };
-            let mut total = S::splat_i32(-offset * of_x);
-            let mut dot = S::dot_start();
-            for j in which * per_scale..(which + 1) * per_scale {
-                let four = S::broadcast(bytes.add(4 * j));
-                if L::SIGNED {
-                    total = S::dot_signed(total, weights[j], four);
-                } else {
-                    dot = S::dot(dot, weights[j], four);
-                    if (j + 1) % L::DOTS == 0 {
-                        total = S::add_i32(total, S::dot_end(dot));
-                        dot = S::dot_start();
-                    }
-                }
-            }
-            sum = S::fma(S::to_f32(total), S::mul(scales[which], scale_x), sum);
+        let first = S::to_f32(half_dot::<S, L>(weights, x, at, 0));
+        let second = S::to_f32(half_dot::<S, L>(weights, x, at, 1));
+        let (x0, x1) = (S::splat(*x.scales.add(2 * at)), S::splat(*x.scales.add(2 * at + 1)));
+        if L::SCALES == 2 {
+            sum = S::fma(first, S::mul(scales[0], x0), sum);
+            sum = S::fma(second, S::mul(scales[1], x1), sum);
+        } else {
+            sum = S::fma(S::fma(first, x0, S::mul(second, x1)), scales[0], sum);
         }
         if L::HAS_MIN {
             sum = S::fma(minimum, S::splat(*x.sums.add(at)), sum);
         }
         sum
+    }
+}
+
+/// 16 of the 32 weights, the first (`half` 0) or the last.
+#[inline(always)]
+unsafe fn half_dot<S: Simd, L: Layout>(weights: &[S::B; 8], x: Row, at: usize, half: usize) -> S::I {
+    // SAFETY: the caller's.
+    unsafe {
+        let bytes = x.bytes.add(32 * at);
+        let offset = if L::SIGNED { S::SIGNED_OFFSET } else { L::OFFSET };
+        let mut dot = S::dot_start();
+        let mut total = S::splat_i32(0);
+        for j in 4 * half..4 * half + 4 {
+            let four = S::broadcast(bytes.add(4 * j));
+            if L::SIGNED {
+                total = S::dot_signed(total, weights[j], four);
+            } else {
+                dot = S::dot(dot, weights[j], four);
+                if (j + 1) % L::DOTS == 0 || j % 4 == 3 {
+                    total = S::add_i32(total, S::dot_end(dot));
+                    dot = S::dot_start();
+                }
+            }
+        }
+        match offset {
+            0 => total,
+            _ => S::add_i32(total, S::splat_i32(-offset * *x.counts.add(2 * at + half))),
+        }
     }
 }
 

@@ -38,7 +38,7 @@ impl Cpu {
         }
         let floats = Slots::new(&mut self.floats);
         let (bytes, scales) = (Slots::new(&mut q.bytes), Slots::new(&mut q.scales));
-        let (sums, halves) = (Slots::new(&mut q.sums), Slots::new(&mut q.halves));
+        let (counts, sums) = (Slots::new(&mut q.counts), Slots::new(&mut q.sums));
         let ready = |row: usize| {
             let mut source = &x[row * cols..][..cols];
             // SAFETY: every row is made ready once, and rows do not overlap.
@@ -49,12 +49,12 @@ impl Cpu {
                     source = out;
                 }
                 if wants_bytes {
-                    let blocks = cols / 32;
+                    let halves = cols / 16;
                     let out = QuantizedRow {
                         bytes: bytes.take(row * cols..(row + 1) * cols),
-                        scales: scales.take(row * blocks..(row + 1) * blocks),
-                        sums: sums.take(row * blocks..(row + 1) * blocks),
-                        halves: halves.take(row * 2 * blocks..(row + 1) * 2 * blocks),
+                        scales: scales.take(row * halves..(row + 1) * halves),
+                        counts: counts.take(row * halves..(row + 1) * halves),
+                        sums: sums.take(row * halves / 2..(row + 1) * halves / 2),
                     };
                     rows::quantize(isa, source, out);
                 }

@@ -3,19 +3,20 @@
 use super::simd::{Isa, Simd, simd_fn};
 use crate::compute::RopeStyle;
 
-/// Activations of several tokens as bytes, one scale for each 32 of them (as llama.cpp's Q8_0; finer
-/// than its Q8_K, which has one for 256).
+/// Activations of several tokens as bytes, one scale for each 16 of them. llama.cpp has one for 32
+/// (Q8_0) or for 256 (Q8_K); the likeliest token of SmolLM2 then differs from that of unrounded
+/// activations at 4.7 % or 9.2 % of positions, with 16 at 2.9 %.
 #[derive(Default)]
 pub(super) struct Quantized {
     pub(super) cols: usize,
     /// [rows, cols]
     pub(super) bytes: Vec<i8>,
-    /// [rows, cols / 32]
+    /// [rows, cols / 16]
     pub(super) scales: Vec<f32>,
-    /// Scale times the sum of its 32 bytes: what a weight's minimum is multiplied by. [rows, cols / 32]
-    pub(super) sums: Vec<f32>,
     /// Sums of 16 bytes. [rows, cols / 16]
-    pub(super) halves: Vec<i32>,
+    pub(super) counts: Vec<i32>,
+    /// Sums of 32 activations, as rounded: what a weight's minimum is multiplied by. [rows, cols / 32]
+    pub(super) sums: Vec<f32>,
 }
 
 impl Quantized {
@@ -23,9 +24,9 @@ impl Quantized {
     pub(super) fn resize(&mut self, rows: usize, cols: usize) {
         self.cols = cols;
         self.bytes.resize(rows * cols, 0);
-        self.scales.resize(rows * cols / 32, 0.0);
+        self.scales.resize(rows * cols / 16, 0.0);
+        self.counts.resize(rows * cols / 16, 0);
         self.sums.resize(rows * cols / 32, 0.0);
-        self.halves.resize(rows * cols / 16, 0);
     }
 }
 
@@ -33,8 +34,8 @@ impl Quantized {
 pub(super) struct QuantizedRow<'a> {
     pub(super) bytes: &'a mut [i8],
     pub(super) scales: &'a mut [f32],
+    pub(super) counts: &'a mut [i32],
     pub(super) sums: &'a mut [f32],
-    pub(super) halves: &'a mut [i32],
 }
 
 simd_fn! {
@@ -73,29 +74,27 @@ pub(super) fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f3
 }
 
 simd_fn! {
-    /// Each 32 activations to bytes: scale = max |x| / 127. `x.len()` is a multiple of 32.
+    /// Each 16 activations to bytes: scale = max |x| / 127. `x.len()` is a multiple of 32.
     pub(super) fn quantize(x: &[f32], out: QuantizedRow) = quantize_kernel;
 }
 
 unsafe fn quantize_kernel<S: Simd>(x: &[f32], out: QuantizedRow) {
-    let blocks = x.len() / 32;
-    assert!(out.bytes.len() == x.len() && out.scales.len() == blocks && out.sums.len() == blocks);
-    assert!(out.halves.len() == 2 * blocks && x.len() % 32 == 0);
-    for b in 0..blocks {
-        // SAFETY: 32 elements from `32 b` lie inside `x` and `out.bytes`.
+    let halves = x.len() / 16;
+    assert!(out.bytes.len() == x.len() && out.scales.len() == halves && out.counts.len() == halves);
+    assert!(out.sums.len() * 2 == halves && x.len() % 32 == 0);
+    for h in 0..halves {
+        // SAFETY: 16 elements from `16 h` lie inside `x` and `out.bytes`.
         unsafe {
-            let p = x.as_ptr().add(32 * b);
-            let (low, high) = (S::load(p), S::load(p.add(16)));
-            let largest = S::largest(S::max(S::abs(low), S::abs(high)));
+            let v = S::load(x.as_ptr().add(16 * h));
+            let largest = S::largest(S::abs(v));
             let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-            let q = out.bytes.as_mut_ptr().add(32 * b);
-            let first = S::store_i8(q, S::mul(low, S::splat(inverse)));
-            let second = S::store_i8(q.add(16), S::mul(high, S::splat(inverse)));
-            let scale = largest / 127.0;
-            out.scales[b] = scale;
-            out.sums[b] = scale * (first + second) as f32;
-            (out.halves[2 * b], out.halves[2 * b + 1]) = (first, second);
+            out.counts[h] = S::store_i8(out.bytes.as_mut_ptr().add(16 * h), S::mul(v, S::splat(inverse)));
+            out.scales[h] = largest / 127.0;
         }
+    }
+    for (b, sum) in out.sums.iter_mut().enumerate() {
+        let rounded = |h: usize| out.scales[h] * out.counts[h] as f32;
+        *sum = rounded(2 * b) + rounded(2 * b + 1);
     }
 }
 
@@ -166,17 +165,18 @@ mod tests {
         for isa in Isa::available() {
             let mut q = Quantized::default();
             q.resize(1, 96);
-            let Quantized { bytes, scales, sums, halves, .. } = &mut q;
-            quantize(isa, &x, QuantizedRow { bytes, scales, sums, halves });
+            let Quantized { bytes, scales, counts, sums, .. } = &mut q;
+            quantize(isa, &x, QuantizedRow { bytes, scales, counts, sums });
             for (i, x) in x.iter().enumerate() {
-                let error = (f32::from(q.bytes[i]) * q.scales[i / 32] - x).abs();
-                assert!(error <= q.scales[i / 32] * 0.5001, "{} element {i}", isa.name());
+                let error = (f32::from(q.bytes[i]) * q.scales[i / 16] - x).abs();
+                assert!(error <= q.scales[i / 16] * 0.5001, "{} element {i}", isa.name());
             }
-            for b in 0..6 {
-                let sum: i32 = q.bytes[16 * b..][..16].iter().map(|q| i32::from(*q)).sum();
-                assert_eq!(q.halves[b], sum);
+            for h in 0..6 {
+                let count: i32 = q.bytes[16 * h..][..16].iter().map(|q| i32::from(*q)).sum();
+                assert_eq!(q.counts[h], count);
             }
-            assert_eq!(q.sums[1], q.scales[1] * (q.halves[2] + q.halves[3]) as f32);
+            let rounded = |h: usize| q.scales[h] * q.counts[h] as f32;
+            assert_eq!(q.sums[1], rounded(2) + rounded(3));
         }
     }
 

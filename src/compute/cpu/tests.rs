@@ -71,7 +71,7 @@ fn rows_of(format: BlockFormat, blocks: &[u8], rows: usize, cols: usize) -> Vec<
 /// What the activations are once they are bytes: the twin multiplies these, so that what remains is
 /// the kernel's own rounding.
 fn as_bytes(x: &[f32]) -> Vec<f64> {
-    x.chunks(32)
+    x.chunks(16)
         .flat_map(|block| {
             let largest = block.iter().fold(0f32, |m, x| m.max(x.abs()));
             let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
