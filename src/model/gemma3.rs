@@ -66,7 +66,7 @@ impl<B: Backend> Gemma3<B> {
         sizes: &Sizes,
         i: usize,
     ) -> std::result::Result<(Attention<B>, FeedForward<B>), LoadError> {
-        let global = (i + 1) % sizes.pattern == 0;
+        let global = (i + 1).is_multiple_of(sizes.pattern);
         let (dim, eps) = (config.dim, config.eps);
         let post_norm = loader.norm(i, "post_attention_norm", dim, eps)?;
         let attention = Attention {

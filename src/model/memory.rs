@@ -105,7 +105,7 @@ mod tests {
         let huge = Wanted { bytes_per_token: 128 << 10, trained: 1 << 20, ..WANTED };
         let plan = huge.plan().unwrap();
         assert_eq!(plan.max_model_len, (4 << 30) / (128 << 10));
-        assert!(plan.bytes <= (4 << 30) + (16 * 128 << 10));
+        assert!(plan.bytes <= (4 << 30) + ((16 * 128) << 10));
         let refused = Wanted { max_model_len: Some(1 << 20), ..huge }.plan().unwrap_err().to_string();
         assert!(refused.contains("131072 MiB") && refused.contains("4096 MiB"), "{refused}");
     }

@@ -29,6 +29,7 @@ pub struct StepRecord {
 pub struct Phases {
     pub schedule_ms: f64,
     pub forward_ms: f64,
+    /// Logits of the wanted positions (the projection to the vocabulary) and the draws.
     pub sample_ms: f64,
     pub output_ms: f64,
 }

@@ -27,13 +27,13 @@ pub(super) struct Piece {
 
 impl Cache {
     pub(super) fn new(shape: CacheShape) -> Result<Cache> {
-        if shape.block_size % 16 != 0 || SPLIT % shape.block_size != 0 {
+        if !shape.block_size.is_multiple_of(16) || !SPLIT.is_multiple_of(shape.block_size) {
             return Err(DeviceError(format!(
                 "the CPU needs a block_size of 16, 32, 64, 128 or 256 tokens, not {}",
                 shape.block_size
             )));
         }
-        if shape.head_dim % 16 != 0 {
+        if !shape.head_dim.is_multiple_of(16) {
             return Err(DeviceError(format!(
                 "the CPU needs heads whose size is a multiple of 16, not {}",
                 shape.head_dim

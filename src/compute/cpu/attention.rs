@@ -197,9 +197,9 @@ unsafe fn weigh<S: Simd, const N: usize>(
                 let tokens = (used - i * shape.block_size).min(shape.block_size);
                 for t in 0..tokens {
                     let v = S::load_f16(values.add(t * shape.head_dim));
-                    for n in 0..N {
+                    for (n, sum) in sums.iter_mut().enumerate() {
                         let p = *scores.get_unchecked(n).get_unchecked(i * shape.block_size + t);
-                        sums[n] = S::fma(v, S::splat(p), sums[n]);
+                        *sum = S::fma(v, S::splat(p), *sum);
                     }
                 }
             }

@@ -191,12 +191,12 @@ unsafe fn half_dot<S: Simd, L: Layout>(weights: &[S::B; 8], x: Row, at: usize, h
         let offset = if L::SIGNED { S::SIGNED_OFFSET } else { L::OFFSET };
         let mut dot = S::dot_start();
         let mut total = S::splat_i32(0);
-        for j in 4 * half..4 * half + 4 {
+        for (j, weights) in weights.iter().enumerate().skip(4 * half).take(4) {
             let four = S::broadcast(bytes.add(4 * j));
             if L::SIGNED {
-                total = S::dot_signed(total, weights[j], four);
+                total = S::dot_signed(total, *weights, four);
             } else {
-                dot = S::dot(dot, weights[j], four);
+                dot = S::dot(dot, *weights, four);
                 if (j + 1) % L::DOTS == 0 || j % 4 == 3 {
                     total = S::add_i32(total, S::dot_end(dot));
                     dot = S::dot_start();
@@ -287,7 +287,7 @@ unsafe fn gate_kernel<S: Simd>(activation: Activation, gate: &mut Sums, up: &Sum
                 Activation::Silu => g,
                 Activation::GeluTanh => {
                     let cubic = S::mul(S::mul(g, g), S::splat(0.044_715));
-                    S::mul(S::mul(g, S::add(cubic, S::splat(1.0))), S::splat(1.595_769_1))
+                    S::mul(S::mul(g, S::add(cubic, S::splat(1.0))), S::splat(1.595_769))
                 }
             };
             let e = S::exp(S::sub(S::splat(0.0), inner));

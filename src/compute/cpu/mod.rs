@@ -111,7 +111,7 @@ impl Backend for Cpu {
 
     fn embed(&mut self, out: &mut Vec<f32>, table: &Table, tokens: &[u32], scale: f32) -> Result<()> {
         let tensor = table.file.require_tensor(&table.tensor).map_err(|e| DeviceError(e.to_string()))?;
-        let (cols, format) = (tensor.info.dims[0] as usize, tensor.info.format);
+        let (cols, format) = (tensor.info.dims[0], tensor.info.format);
         let row_bytes = cols / format.block_len() * format.block_bytes();
         for (token, out) in tokens.iter().zip(out.chunks_exact_mut(cols)) {
             decode(format, &tensor.data[*token as usize * row_bytes..][..row_bytes], out);

@@ -81,7 +81,7 @@ simd_fn! {
 unsafe fn quantize_kernel<S: Simd>(x: &[f32], out: QuantizedRow) {
     let halves = x.len() / 16;
     assert!(out.bytes.len() == x.len() && out.scales.len() == halves && out.counts.len() == halves);
-    assert!(out.sums.len() * 2 == halves && x.len() % 32 == 0);
+    assert!(out.sums.len() * 2 == halves && x.len().is_multiple_of(32));
     for h in 0..halves {
         // SAFETY: 16 elements from `16 h` lie inside `x` and `out.bytes`.
         unsafe {

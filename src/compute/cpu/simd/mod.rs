@@ -138,6 +138,7 @@ pub(super) trait Simd: Copy {
     /// Cody-Waite reduction to |r| <= ln(2)/2 and a polynomial of degree 6.
     #[inline(always)]
     unsafe fn exp(x: Self::F) -> Self::F {
+        // SAFETY: the caller has the instruction set; no memory is touched.
         unsafe {
             let x = Self::min(Self::max(x, Self::splat(-87.3)), Self::splat(88.3));
             let n = Self::round(Self::mul(x, Self::splat(std::f32::consts::LOG2_E)));
