@@ -4,12 +4,14 @@
 //! much as an operation, so workers spin between them; a thread that spins for ever starves its
 //! neighbours, so after [`SPINS`] they park.
 //!
-//! Nobody waits for a worker that has not begun. Work is taken in small pieces from a shared
-//! counter; when the pieces are gone the caller closes the operation and waits only for those who
-//! hold one. A worker that lost its core to a neighbour delays an operation by one piece at most, and
-//! by nothing if it slept through it.
+//! Every thread has its own stretch of an operation's tasks, so that it reads memory in one stream;
+//! when it is done it takes from the others' stretches. Nobody waits for a worker that has not
+//! begun: when the tasks are gone the caller closes the operation and waits only for those who hold
+//! one. A worker that lost its core to a neighbour delays an operation by one task at most, and by
+//! nothing if it slept through it.
 
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle, Thread};
@@ -28,11 +30,16 @@ struct Shared {
     state: AtomicU64,
     /// Written between operations, when no worker is inside one.
     operation: UnsafeCell<Option<Operation>>,
-    next: AtomicUsize,
+    /// Of each thread's stretch, the next task that nobody has taken.
+    next: Vec<OwnLine<AtomicUsize>>,
     parked: Vec<AtomicBool>,
     panicked: AtomicBool,
     stop: AtomicBool,
 }
+
+/// On a cache line of its own: counting up one must not slow down its neighbour.
+#[repr(align(64))]
+struct OwnLine<T>(T);
 
 const CLOSED: u64 = 1 << 31;
 const INSIDE: u64 = CLOSED - 1;
@@ -47,6 +54,12 @@ struct Operation {
     run: *const (dyn Fn(usize, usize) + Sync),
 }
 
+impl Operation {
+    fn stretch(&self, thread: usize, threads: usize) -> Range<usize> {
+        self.tasks * thread / threads..self.tasks * (thread + 1) / threads
+    }
+}
+
 // SAFETY: `operation` is written only while the state is closed with nobody inside, and read only
 // from inside; the pointer in it refers to a `Sync` closure that lives until then.
 unsafe impl Sync for Shared {}
@@ -59,7 +72,7 @@ impl Pool {
         let shared = Arc::new(Shared {
             state: AtomicU64::new(CLOSED),
             operation: UnsafeCell::new(None),
-            next: AtomicUsize::new(0),
+            next: (0..threads.max(1)).map(|_| OwnLine(AtomicUsize::new(0))).collect(),
             parked: (1..threads).map(|_| AtomicBool::new(false)).collect(),
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -95,7 +108,9 @@ impl Pool {
         let shared = &*self.shared;
         // SAFETY: the last operation is closed and nobody is inside.
         unsafe { *shared.operation.get() = Some(operation) };
-        shared.next.store(0, Ordering::Relaxed);
+        for (thread, next) in shared.next.iter().enumerate() {
+            next.0.store(operation.stretch(thread, shared.next.len()).start, Ordering::Relaxed);
+        }
         let epoch = epoch_of(shared.state.load(Ordering::Relaxed)) + 1;
         shared.state.store(epoch << 32, Ordering::SeqCst);
         self.wake();
@@ -177,12 +192,16 @@ impl Shared {
     fn take_tasks(&self, operation: Operation, thread: usize) {
         // SAFETY: the closure lives until the operation is closed and this thread is out of it.
         let run = unsafe { &*operation.run };
-        loop {
-            let task = self.next.fetch_add(1, Ordering::Relaxed);
-            if task >= operation.tasks {
-                return;
+        let threads = self.next.len();
+        for owner in (0..threads).map(|i| (thread + i) % threads) {
+            let stretch = operation.stretch(owner, threads);
+            loop {
+                let task = self.next[owner].0.fetch_add(1, Ordering::Relaxed);
+                if task >= stretch.end {
+                    break;
+                }
+                run(task, thread);
             }
-            run(task, thread);
         }
     }
 
