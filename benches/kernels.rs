@@ -41,7 +41,7 @@ fn decode_one_token(bencher: Bencher, name: &str) {
     let mut cpu = Cpu::new(Some(1));
     let w = matrix(&mut cpu, format);
     let (x, mut out) = (vec![0.5; COLS], vec![0.0; ROWS]);
-    bencher.counter(BytesCount::new(cpu.matrix_bytes(&w))).bench_local(|| {
+    bencher.counter(BytesCount::new(cpu.matrix_size(&w).bytes)).bench_local(|| {
         cpu.project(&mut out, &x, 1, None, &w, Write::Store { bias: None }).expect("the CPU does not fail");
     });
 }

@@ -128,6 +128,19 @@ pub struct Span<'a> {
     pub table: &'a [u32],
 }
 
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatrixSize {
+    pub bytes: usize,
+    pub weights: usize,
+}
+
+impl std::ops::AddAssign for MatrixSize {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.weights += other.weights;
+    }
+}
+
 /// A device that can run a decoder.
 pub trait Backend: Send + Sized + 'static {
     /// f32 activations, allocated once.
@@ -200,8 +213,8 @@ pub trait Backend: Send + Sized + 'static {
     /// `out[i] = x[rows[i]]`, rows of `columns`.
     fn gather(&mut self, out: &mut Self::Buf, x: &Self::Buf, rows: &[usize], columns: usize) -> Result<()>;
 
-    /// Bytes of a matrix, as one multiplication reads them.
-    fn matrix_bytes(&self, w: &Self::Matrix) -> usize;
+    /// What one multiplication with a matrix reads, and multiplies with for each row.
+    fn matrix_size(&self, w: &Self::Matrix) -> MatrixSize;
 
     fn copy_blocks(&mut self, cache: &mut Self::Cache, copies: &[(u32, u32)]) -> Result<()>;
 

@@ -4,14 +4,14 @@
 use super::config::{ModelConfig, Rope};
 use super::layers::{Attention, Buffers, Decoder, Embedding, FeedForward, Head, Pass};
 use super::load::{LoadError, Loader};
-use crate::compute::{Activation, Backend, Result, RopeStyle};
+use crate::compute::{Activation, Backend, MatrixSize, Result, RopeStyle};
 
 pub(super) struct Gemma3<B: Backend> {
     embedding: Embedding<B>,
     layers: Vec<(Attention<B>, FeedForward<B>)>,
     head: Head<B>,
     ropes: Vec<Rope>,
-    weight_bytes: usize,
+    size: MatrixSize,
 }
 
 /// Into [`Gemma3::ropes`].
@@ -54,7 +54,7 @@ impl<B: Backend> Gemma3<B> {
             // weight and the golden data are computed in f32.
             embedding: loader.embedding((config.dim as f32).sqrt())?,
             layers,
-            weight_bytes: loader.weight_bytes(),
+            size: loader.size(),
             head: loader.head(config)?,
             ropes: vec![rope(config.rope_base, config.rope_scaling), rope(local_base, 1.0)],
         })
@@ -113,7 +113,7 @@ impl<B: Backend> Decoder<B> for Gemma3<B> {
         &self.ropes
     }
 
-    fn weight_bytes(&self) -> usize {
-        self.weight_bytes
+    fn size(&self) -> MatrixSize {
+        self.size
     }
 }

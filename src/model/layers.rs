@@ -3,7 +3,9 @@
 //! Shapes: `x: [tokens, dim]` is the residual stream, which every part adds to.
 
 use super::config::Rope;
-use crate::compute::{Activation, AttentionSpec, Backend, Gate, Norm, Result, RopeTable, Span, Write};
+use crate::compute::{
+    Activation, AttentionSpec, Backend, Gate, MatrixSize, Norm, Result, RopeTable, Span, Write,
+};
 use crate::parallel::Communicator;
 
 /// A family's stack of layers, ready to run.
@@ -17,8 +19,8 @@ pub(super) trait Decoder<B: Backend>: Send {
     /// Kinds of rotary embedding; layers name them by index.
     fn ropes(&self) -> &[Rope];
 
-    /// Bytes of weights that one pass reads, the head left out.
-    fn weight_bytes(&self) -> usize;
+    /// Weights that one pass reads, the head left out.
+    fn size(&self) -> MatrixSize;
 }
 
 /// One pass over the layers: the device, the caches, and which tokens are whose.

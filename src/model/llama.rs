@@ -4,14 +4,14 @@
 use super::config::{ModelConfig, Rope};
 use super::layers::{Attention, Buffers, Decoder, Embedding, FeedForward, Head, Pass};
 use super::load::{LoadError, Loader};
-use crate::compute::{Activation, Backend, Result, RopeStyle};
+use crate::compute::{Activation, Backend, MatrixSize, Result, RopeStyle};
 
 pub(super) struct Llama<B: Backend> {
     embedding: Embedding<B>,
     layers: Vec<(Attention<B>, FeedForward<B>)>,
     head: Head<B>,
     ropes: Vec<Rope>,
-    weight_bytes: usize,
+    size: MatrixSize,
 }
 
 impl<B: Backend> Llama<B> {
@@ -29,7 +29,7 @@ impl<B: Backend> Llama<B> {
         Ok(Self {
             embedding: loader.embedding(1.0)?,
             layers,
-            weight_bytes: loader.weight_bytes(),
+            size: loader.size(),
             head: loader.head(config)?,
             ropes: vec![Rope { style: rope, inverse_frequencies }],
         })
@@ -83,7 +83,7 @@ impl<B: Backend> Decoder<B> for Llama<B> {
         &self.ropes
     }
 
-    fn weight_bytes(&self) -> usize {
-        self.weight_bytes
+    fn size(&self) -> MatrixSize {
+        self.size
     }
 }

@@ -7,7 +7,7 @@ use super::llama::Llama;
 use super::memory::{DoesNotFit, Wanted, available_bytes};
 use super::model_runner::ModelRunner;
 use super::{KvPlan, ModelLimits, Runner, qwen2};
-use crate::compute::{Activation, Backend, DeviceError, RopeStyle};
+use crate::compute::{Activation, Backend, DeviceError, MatrixSize, RopeStyle};
 use crate::kv::CacheSpec;
 use crate::parallel::Solo;
 use crate::weights::{Gguf, GgufError, Tensor, decode};
@@ -91,7 +91,7 @@ pub fn load<B: Backend>(
         bytes_per_block: config.kv_bytes_per_token() * kv.block_size,
         groups: vec![CacheSpec::Full],
     };
-    let weight_bytes = loader.weight_bytes();
+    let weight_bytes = loader.size().bytes;
     let runner = ModelRunner::new(loader.backend, decoder, Box::new(Solo), &config, limits)?;
     Ok(Loaded {
         runner: Box::new(runner),
@@ -111,7 +111,7 @@ pub(super) struct Loader<'a, B: Backend> {
     progress: &'a dyn Fn(u64, u64),
     done: u64,
     total: u64,
-    weight_bytes: usize,
+    size: MatrixSize,
     /// Names of the tensors that found their place.
     used: HashSet<&'a str>,
 }
@@ -120,7 +120,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     fn new(file: &'a Gguf, backend: B, progress: &'a dyn Fn(u64, u64)) -> Self {
         file.advise_sequential();
         let total = file.tensors().iter().map(|t| t.bytes as u64).sum();
-        Self { file, backend, progress, done: 0, total, weight_bytes: 0, used: HashSet::new() }
+        Self { file, backend, progress, done: 0, total, size: MatrixSize::default(), used: HashSet::new() }
     }
 
     pub(super) fn file(&self) -> &'a Gguf {
@@ -128,8 +128,8 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// Of the matrices loaded so far, as the device holds them.
-    pub(super) fn weight_bytes(&self) -> usize {
-        self.weight_bytes
+    pub(super) fn size(&self) -> MatrixSize {
+        self.size
     }
 
     /// A tensor that no part asked for would be left out of the model in silence: its output would
@@ -254,7 +254,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             tensors.push(tensor);
         }
         let matrix = self.backend.matrix(&tensors)?;
-        self.weight_bytes += self.backend.matrix_bytes(&matrix);
+        self.size += self.backend.matrix_size(&matrix);
         self.count(&tensors);
         Ok(matrix)
     }

@@ -28,6 +28,8 @@ pub struct ModelRunner<B: Backend> {
     scratch: Scratch,
     usage: Usage,
     kv_bytes_per_token: usize,
+    /// A product with a key and one with a value, in every head of every layer.
+    flops_per_past_token: usize,
 }
 
 impl<B: Backend> ModelRunner<B> {
@@ -69,6 +71,7 @@ impl<B: Backend> ModelRunner<B> {
             scratch: Scratch::default(),
             usage: Usage::default(),
             kv_bytes_per_token: config.kv_bytes_per_token(),
+            flops_per_past_token: 4 * config.layers * config.heads * config.head_dim,
         })
     }
 
@@ -113,12 +116,20 @@ impl<B: Backend> ModelRunner<B> {
         self.caches.iter_mut().try_for_each(|cache| self.backend.copy_blocks(cache, &copies))
     }
 
-    /// Weights are read once a pass; a row reads its whole past.
+    /// Weights are read once a pass and multiplied with every token; a row reads its whole past, and
+    /// each of its tokens is multiplied with its own.
     fn account(&mut self, batch: &Batch) {
+        let size = self.decoder.size();
         let past: usize = batch.rows.iter().map(|r| r.start + r.tokens.len()).sum();
-        let weights = self.decoder.weight_bytes();
-        self.usage.bytes_read += (weights + past * self.kv_bytes_per_token) as u64;
+        let seen: usize = batch.rows.iter().map(|r| triangle(r.start, r.tokens.len())).sum();
+        self.usage.bytes_read += (size.bytes + past * self.kv_bytes_per_token) as u64;
+        self.usage.flops += (2 * size.weights * batch.tokens.len() + seen * self.flops_per_past_token) as u64;
     }
+}
+
+/// Positions seen by `len` tokens of which the first sees `start + 1`.
+fn triangle(start: usize, len: usize) -> usize {
+    len * start + len * (len + 1) / 2
 }
 
 impl<B: Backend> Runner for ModelRunner<B> {
@@ -181,7 +192,9 @@ impl<B: Backend> Runner for ModelRunner<B> {
             for (logits, row) in logits.chunks_exact_mut(vocab_size).zip(rows) {
                 sampled.push(sample::sample(logits, row, &mut self.scratch));
             }
-            self.usage.bytes_read += self.backend.matrix_bytes(&self.decoder.head().weight) as u64;
+            let size = self.backend.matrix_size(&self.decoder.head().weight);
+            self.usage.bytes_read += size.bytes as u64;
+            self.usage.flops += (2 * size.weights * rows.len()) as u64;
         }
         Ok(sampled)
     }

@@ -20,7 +20,9 @@ use self::attention::Scores;
 use self::matrix::Matrix;
 use self::pool::Pool;
 use self::rows::Quantized;
-use super::{AttentionSpec, Backend, CacheShape, Device, DeviceError, Gate, Norm, Result, Span, Write};
+use super::{
+    AttentionSpec, Backend, CacheShape, Device, DeviceError, Gate, MatrixSize, Norm, Result, Span, Write,
+};
 use crate::weights::{Gguf, Tensor, decode};
 
 pub struct Cpu {
@@ -195,8 +197,8 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn matrix_bytes(&self, w: &Matrix) -> usize {
-        w.bytes()
+    fn matrix_size(&self, w: &Matrix) -> MatrixSize {
+        MatrixSize { bytes: w.bytes(), weights: w.rows * w.cols }
     }
 
     fn copy_blocks(&mut self, cache: &mut Cache, copies: &[(u32, u32)]) -> Result<()> {
