@@ -51,13 +51,17 @@ pub(super) trait Layout {
     fn pack(source: &[u8], r: usize, block: &mut [u8]);
 }
 
-pub(super) struct Q4_0;
-pub(super) struct Q4_1;
-pub(super) struct Q5_0;
-pub(super) struct Q5_1;
+/// The formats with one scale for 32 weights: four or five bits, around zero or above a minimum.
+pub(super) struct Block32<const FIFTH: bool, const MIN: bool>;
+pub(super) type Q4_0 = Block32<false, false>;
+pub(super) type Q4_1 = Block32<false, true>;
+pub(super) type Q5_0 = Block32<true, false>;
+pub(super) type Q5_1 = Block32<true, true>;
 pub(super) struct Q8_0;
-pub(super) struct Q4K;
-pub(super) struct Q5K;
+/// The formats with 6-bit scales and minima for 32 weights under two scales for 256.
+pub(super) struct Block256<const FIFTH: bool>;
+pub(super) type Q4K = Block256<false>;
+pub(super) type Q5K = Block256<true>;
 pub(super) struct Q6K;
 
 /// Nibble vector `J` at `p`.
@@ -90,6 +94,16 @@ unsafe fn fifth_bit<S: Simd, const J: usize>(p: *const u8) -> S::B {
     }
 }
 
+/// Nibble vector `J`, with the fifth bits behind the nibbles where there are some.
+#[inline(always)]
+unsafe fn nibbles_and_fifth<S: Simd, const J: usize, const FIFTH: bool>(p: *const u8) -> S::B {
+    // SAFETY: the caller's block.
+    unsafe {
+        let low = nibbles::<S, J>(p);
+        if FIFTH { S::or(low, fifth_bit::<S, J>(p.add(256))) } else { low }
+    }
+}
+
 /// Copies 16 bytes of nibbles, low half first (ggml's order), to row `r`.
 fn pack_nibbles(source: &[u8], r: usize, out: &mut [u8]) {
     for j in 0..4 {
@@ -117,102 +131,44 @@ fn pack_half(source: &[u8], r: usize, out: &mut [u8]) {
     out[2 * r..][..2].copy_from_slice(&source[..2]);
 }
 
-macro_rules! f16_at {
-    ($block:ident, $offset:expr) => {
-        // SAFETY: 16 halves lie at this offset of the block.
-        unsafe { S::load_f16($block.add($offset).cast()) }
-    };
+/// `[nibbles 256][fifth bits 64, if any][scales 32][minima 32, if any]`
+impl<const FIFTH: bool, const MIN: bool> Block32<FIFTH, MIN> {
+    const SCALE: usize = if FIFTH { 256 + 64 } else { 256 };
 }
 
-impl Layout for Q4_0 {
+impl<const FIFTH: bool, const MIN: bool> Layout for Block32<FIFTH, MIN> {
     const BLOCK: usize = 32;
-    const BYTES: usize = 256 + 32;
-    const OFFSET: i32 = 8;
+    const BYTES: usize = Self::SCALE + if MIN { 64 } else { 32 };
+    const OFFSET: i32 = if MIN { 0 } else { 1 << (3 + FIFTH as i32) };
+    const HAS_MIN: bool = MIN;
     const DOTS: usize = 4;
     #[inline(always)]
     unsafe fn vector<S: Simd, const J: usize>(block: *const u8, _: usize) -> S::B {
         // SAFETY: the caller's block.
-        unsafe { nibbles::<S, J>(block) }
+        unsafe { nibbles_and_fifth::<S, J, FIFTH>(block) }
     }
     #[inline(always)]
     unsafe fn scale<S: Simd>(block: *const u8, _: usize, _: usize) -> S::F {
-        f16_at!(block, 256)
-    }
-    fn pack(source: &[u8], r: usize, block: &mut [u8]) {
-        pack_nibbles(&source[2..], r, block);
-        pack_half(source, r, &mut block[256..]);
-    }
-}
-
-impl Layout for Q4_1 {
-    const BLOCK: usize = 32;
-    const BYTES: usize = 256 + 64;
-    const HAS_MIN: bool = true;
-    const DOTS: usize = 4;
-    #[inline(always)]
-    unsafe fn vector<S: Simd, const J: usize>(block: *const u8, _: usize) -> S::B {
         // SAFETY: the caller's block.
-        unsafe { nibbles::<S, J>(block) }
-    }
-    #[inline(always)]
-    unsafe fn scale<S: Simd>(block: *const u8, _: usize, _: usize) -> S::F {
-        f16_at!(block, 256)
+        unsafe { S::load_f16(block.add(Self::SCALE).cast()) }
     }
     #[inline(always)]
     unsafe fn minimum<S: Simd>(block: *const u8, _: usize) -> S::F {
-        f16_at!(block, 288)
+        // SAFETY: the caller's block, which has minima where they are asked for.
+        unsafe { if MIN { S::load_f16(block.add(Self::SCALE + 32).cast()) } else { S::splat(0.0) } }
     }
+    /// The file has the scale, the minimum, the fifth bits, the nibbles.
     fn pack(source: &[u8], r: usize, block: &mut [u8]) {
-        pack_nibbles(&source[4..], r, block);
-        pack_half(source, r, &mut block[256..]);
-        pack_half(&source[2..], r, &mut block[288..]);
-    }
-}
-
-impl Layout for Q5_0 {
-    const BLOCK: usize = 32;
-    const BYTES: usize = 256 + 64 + 32;
-    const OFFSET: i32 = 16;
-    const DOTS: usize = 4;
-    #[inline(always)]
-    unsafe fn vector<S: Simd, const J: usize>(block: *const u8, _: usize) -> S::B {
-        // SAFETY: the caller's block.
-        unsafe { S::or(nibbles::<S, J>(block), fifth_bit::<S, J>(block.add(256))) }
-    }
-    #[inline(always)]
-    unsafe fn scale<S: Simd>(block: *const u8, _: usize, _: usize) -> S::F {
-        f16_at!(block, 320)
-    }
-    fn pack(source: &[u8], r: usize, block: &mut [u8]) {
-        pack_nibbles(&source[6..], r, block);
-        pack_fifth_bits(le_u32(&source[2..]), r, &mut block[256..]);
-        pack_half(source, r, &mut block[320..]);
-    }
-}
-
-impl Layout for Q5_1 {
-    const BLOCK: usize = 32;
-    const BYTES: usize = 256 + 64 + 64;
-    const HAS_MIN: bool = true;
-    const DOTS: usize = 4;
-    #[inline(always)]
-    unsafe fn vector<S: Simd, const J: usize>(block: *const u8, _: usize) -> S::B {
-        // SAFETY: the caller's block.
-        unsafe { S::or(nibbles::<S, J>(block), fifth_bit::<S, J>(block.add(256))) }
-    }
-    #[inline(always)]
-    unsafe fn scale<S: Simd>(block: *const u8, _: usize, _: usize) -> S::F {
-        f16_at!(block, 320)
-    }
-    #[inline(always)]
-    unsafe fn minimum<S: Simd>(block: *const u8, _: usize) -> S::F {
-        f16_at!(block, 352)
-    }
-    fn pack(source: &[u8], r: usize, block: &mut [u8]) {
-        pack_nibbles(&source[8..], r, block);
-        pack_fifth_bits(le_u32(&source[4..]), r, &mut block[256..]);
-        pack_half(source, r, &mut block[320..]);
-        pack_half(&source[2..], r, &mut block[352..]);
+        let (scales, rest) = source.split_at(if MIN { 4 } else { 2 });
+        pack_half(scales, r, &mut block[Self::SCALE..]);
+        if MIN {
+            pack_half(&scales[2..], r, &mut block[Self::SCALE + 32..]);
+        }
+        let (fifth, nibbles) = rest.split_at(if FIFTH { 4 } else { 0 });
+        pack_nibbles(nibbles, r, block);
+        if let [a, b, c, d] = *fifth {
+            pack_fifth_bits(u32::from_le_bytes([a, b, c, d]), r, &mut block[256..]);
+        }
     }
 }
 
@@ -228,7 +184,8 @@ impl Layout for Q8_0 {
     }
     #[inline(always)]
     unsafe fn scale<S: Simd>(block: *const u8, _: usize, _: usize) -> S::F {
-        f16_at!(block, 512)
+        // SAFETY: the caller's block.
+        unsafe { S::load_f16(block.add(512).cast()) }
     }
     fn pack(source: &[u8], r: usize, block: &mut [u8]) {
         for j in 0..8 {
@@ -240,70 +197,53 @@ impl Layout for Q8_0 {
     }
 }
 
-/// Block of the K formats with minima: [d][dmin] then for each sub [nibbles .. ][scale u8][min u8].
-const K_HEAD: usize = 64;
-
-impl Layout for Q4K {
-    const BLOCK: usize = 256;
-    const BYTES: usize = K_HEAD + 8 * (256 + 32);
-    const HAS_MIN: bool = true;
-    const DOTS: usize = 4;
-    #[inline(always)]
-    unsafe fn vector<S: Simd, const J: usize>(block: *const u8, sub: usize) -> S::B {
-        // SAFETY: the caller's block.
-        unsafe { nibbles::<S, J>(block.add(K_HEAD + sub * 288)) }
-    }
-    #[inline(always)]
-    unsafe fn scale<S: Simd>(block: *const u8, sub: usize, _: usize) -> S::F {
-        // SAFETY: the caller's block.
-        unsafe { S::mul(S::load_f16(block.cast()), S::load_u8(block.add(K_HEAD + sub * 288 + 256))) }
-    }
-    #[inline(always)]
-    unsafe fn minimum<S: Simd>(block: *const u8, sub: usize) -> S::F {
-        // SAFETY: the caller's block. dmin is stored negated.
-        unsafe { S::mul(S::load_f16(block.add(32).cast()), S::load_u8(block.add(K_HEAD + sub * 288 + 272))) }
-    }
-    fn pack(source: &[u8], r: usize, block: &mut [u8]) {
-        pack_k_head(source, r, block);
-        for sub in 0..8 {
-            let out = &mut block[K_HEAD + sub * 288..][..288];
-            pack_low_nibbles(&k_nibbles(&source[16..], sub), r, out);
-            (out[256 + r], out[272 + r]) = k_scale_min(&source[4..], sub);
-        }
-    }
+/// `[d 32][dmin 32]`, then for each sub `[nibbles 256][fifth bits 64, if any][scales u8][minima u8]`.
+/// dmin is stored negated, so that the minimum is added.
+impl<const FIFTH: bool> Block256<FIFTH> {
+    const HEAD: usize = 64;
+    const SCALE: usize = if FIFTH { 256 + 64 } else { 256 };
+    const SUB: usize = Self::SCALE + 32;
 }
 
-impl Layout for Q5K {
+impl<const FIFTH: bool> Layout for Block256<FIFTH> {
     const BLOCK: usize = 256;
-    const BYTES: usize = K_HEAD + 8 * (256 + 64 + 32);
+    const BYTES: usize = Self::HEAD + 8 * Self::SUB;
     const HAS_MIN: bool = true;
     const DOTS: usize = 4;
     #[inline(always)]
     unsafe fn vector<S: Simd, const J: usize>(block: *const u8, sub: usize) -> S::B {
         // SAFETY: the caller's block.
-        unsafe {
-            let p = block.add(K_HEAD + sub * 352);
-            S::or(nibbles::<S, J>(p), fifth_bit::<S, J>(p.add(256)))
-        }
+        unsafe { nibbles_and_fifth::<S, J, FIFTH>(block.add(Self::HEAD + sub * Self::SUB)) }
     }
     #[inline(always)]
     unsafe fn scale<S: Simd>(block: *const u8, sub: usize, _: usize) -> S::F {
         // SAFETY: the caller's block.
-        unsafe { S::mul(S::load_f16(block.cast()), S::load_u8(block.add(K_HEAD + sub * 352 + 320))) }
+        unsafe {
+            let scales = block.add(Self::HEAD + sub * Self::SUB + Self::SCALE);
+            S::mul(S::load_f16(block.cast()), S::load_u8(scales))
+        }
     }
     #[inline(always)]
     unsafe fn minimum<S: Simd>(block: *const u8, sub: usize) -> S::F {
-        // SAFETY: the caller's block. dmin is stored negated.
-        unsafe { S::mul(S::load_f16(block.add(32).cast()), S::load_u8(block.add(K_HEAD + sub * 352 + 336))) }
+        // SAFETY: the caller's block.
+        unsafe {
+            let minima = block.add(Self::HEAD + sub * Self::SUB + Self::SCALE + 16);
+            S::mul(S::load_f16(block.add(32).cast()), S::load_u8(minima))
+        }
     }
+    /// The file has d, dmin, 12 bytes of scales and minima, the fifth bits, the nibbles.
     fn pack(source: &[u8], r: usize, block: &mut [u8]) {
-        pack_k_head(source, r, block);
+        pack_half(source, r, block);
+        pack_half(&[source[2], source[3] ^ 0x80], r, &mut block[32..]);
+        let (fifth, nibbles) = source[16..].split_at(if FIFTH { 32 } else { 0 });
         for sub in 0..8 {
-            let out = &mut block[K_HEAD + sub * 352..][..352];
-            pack_low_nibbles(&k_nibbles(&source[48..], sub), r, out);
-            let bits = (0..32).fold(0, |bits, k| bits | u32::from(source[16 + k] >> sub & 1) << k);
-            pack_fifth_bits(bits, r, &mut out[256..]);
-            (out[320 + r], out[336 + r]) = k_scale_min(&source[4..], sub);
+            let out = &mut block[Self::HEAD + sub * Self::SUB..][..Self::SUB];
+            pack_low_nibbles(&k_nibbles(nibbles, sub), r, out);
+            if FIFTH {
+                let bits = (0..32).fold(0, |bits, k| bits | u32::from(fifth[k] >> sub & 1) << k);
+                pack_fifth_bits(bits, r, &mut out[256..]);
+            }
+            (out[Self::SCALE + r], out[Self::SCALE + 16 + r]) = k_scale_min(&source[4..], sub);
         }
     }
 }
@@ -353,16 +293,6 @@ impl Layout for Q6K {
         }
         pack_half(&source[208..], r, block);
     }
-}
-
-fn le_u32(bytes: &[u8]) -> u32 {
-    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-}
-
-fn pack_k_head(source: &[u8], r: usize, block: &mut [u8]) {
-    pack_half(source, r, block);
-    let negated = [source[2], source[3] ^ 0x80];
-    pack_half(&negated, r, &mut block[32..]);
 }
 
 /// Weights of sub `sub` from the K formats' nibbles: 64 weights share 32 bytes, low nibbles first.
