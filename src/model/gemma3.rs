@@ -2,19 +2,11 @@
 //! normalised before the rotation, parts normalised after as well as before, embeddings scaled.
 
 use super::config::{ModelConfig, Rope};
-use super::layers::{Attention, Buffers, Decoder, Embedding, FeedForward, Head, Pass};
+use super::layers::{Attention, Decoder, FeedForward};
 use super::load::{LoadError, Loader};
-use crate::compute::{Activation, Backend, MatrixSize, Result, RopeStyle};
+use crate::compute::{Activation, Backend, RopeStyle};
 
-pub(super) struct Gemma3<B: Backend> {
-    embedding: Embedding<B>,
-    layers: Vec<(Attention<B>, FeedForward<B>)>,
-    head: Head<B>,
-    ropes: Vec<Rope>,
-    size: MatrixSize,
-}
-
-/// Into [`Gemma3::ropes`].
+/// Into the decoder's ropes.
 const GLOBAL: usize = 0;
 const LOCAL: usize = 1;
 
@@ -28,92 +20,66 @@ struct Sizes {
     scale: f32,
 }
 
-impl<B: Backend> Gemma3<B> {
-    pub(super) fn load(loader: &mut Loader<B>, config: &ModelConfig) -> std::result::Result<Self, LoadError> {
-        let file = loader.file();
-        let local_base = file.f32("gemma3.rope.freq_base_swa")?.unwrap_or(10_000.0);
-        let pattern = file.u64("gemma3.attention.sliding_window_pattern")?.unwrap_or(PATTERN).max(1);
-        let sizes = Sizes {
-            window: file.require_u64("gemma3.attention.sliding_window")? as usize,
-            pattern: pattern as usize,
-            // The 27B divides by the width per head, the others by the head's size.
-            scale: match config.layers {
-                62 => 1.0 / ((config.dim / config.heads) as f32).sqrt(),
-                _ => 1.0 / (config.head_dim as f32).sqrt(),
-            },
-        };
-        let rope = |base, linear| Rope {
-            style: RopeStyle::Halves,
-            inverse_frequencies: config.inverse_frequencies(base, linear, None),
-        };
-        let layers = (0..config.layers)
-            .map(|i| Self::layer(loader, config, &sizes, i))
-            .collect::<std::result::Result<_, _>>()?;
-        Ok(Self {
-            // Rounded to bf16 in the reference; the difference is below one part in 256 of a
-            // weight and the golden data are computed in f32.
-            embedding: loader.embedding((config.dim as f32).sqrt())?,
-            layers,
-            size: loader.size(),
-            head: loader.head(config)?,
-            ropes: vec![rope(config.rope_base, config.rope_scaling), rope(local_base, 1.0)],
-        })
-    }
-
-    fn layer(
-        loader: &mut Loader<B>,
-        config: &ModelConfig,
-        sizes: &Sizes,
-        i: usize,
-    ) -> std::result::Result<(Attention<B>, FeedForward<B>), LoadError> {
-        let global = (i + 1).is_multiple_of(sizes.pattern);
-        let (dim, eps) = (config.dim, config.eps);
-        let post_norm = loader.norm(i, "post_attention_norm", dim, eps)?;
-        let attention = Attention {
-            norm: loader.norm(i, "attn_norm", dim, eps)?,
-            qkv: loader.qkv(config, i)?,
-            bias: None,
-            query_norm: Some(loader.norm(i, "attn_q_norm", config.head_dim, eps)?),
-            key_norm: Some(loader.norm(i, "attn_k_norm", config.head_dim, eps)?),
-            output: loader.row_parallel(
-                i,
-                "attn_output",
-                config.heads * config.head_dim,
-                dim,
-                Some(post_norm),
-            )?,
-            heads: config.heads,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
-            scale: sizes.scale,
-            window: if global { None } else { Some(sizes.window) },
-            rope: if global { GLOBAL } else { LOCAL },
-        };
-        let norm = loader.norm(i, "ffn_norm", dim, eps)?;
-        let post_norm = loader.norm(i, "post_ffw_norm", dim, eps)?;
-        Ok((attention, loader.feed_forward(config, i, norm, Activation::GeluTanh, Some(post_norm))?))
-    }
+pub(super) fn load<B: Backend>(
+    loader: &mut Loader<B>,
+    config: &ModelConfig,
+) -> Result<Decoder<B>, LoadError> {
+    let file = loader.file();
+    let local_base = file.f32("gemma3.rope.freq_base_swa")?.unwrap_or(10_000.0);
+    let pattern = file.u64("gemma3.attention.sliding_window_pattern")?.unwrap_or(PATTERN).max(1);
+    let sizes = Sizes {
+        window: file.require_u64("gemma3.attention.sliding_window")? as usize,
+        pattern: pattern as usize,
+        // The 27B divides by the width per head, the others by the head's size.
+        scale: match config.layers {
+            62 => 1.0 / ((config.dim / config.heads) as f32).sqrt(),
+            _ => 1.0 / (config.head_dim as f32).sqrt(),
+        },
+    };
+    let rope = |base, linear| Rope {
+        style: RopeStyle::Halves,
+        inverse_frequencies: config.inverse_frequencies(base, linear, None),
+    };
+    Ok(Decoder {
+        // Rounded to bf16 in the reference's bf16 mode; the golden data are computed in f32.
+        embedding: loader.embedding((config.dim as f32).sqrt())?,
+        layers: (0..config.layers).map(|i| layer(loader, config, &sizes, i)).collect::<Result<_, _>>()?,
+        size: loader.size(),
+        head: loader.head(config)?,
+        ropes: vec![rope(config.rope_base, config.rope_scaling), rope(local_base, 1.0)],
+    })
 }
 
-impl<B: Backend> Decoder<B> for Gemma3<B> {
-    fn forward(&self, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()> {
-        self.embedding.forward(pass, buffers)?;
-        for (i, (attention, feed_forward)) in self.layers.iter().enumerate() {
-            attention.forward(i, pass, buffers)?;
-            feed_forward.forward(pass, buffers)?;
-        }
-        Ok(())
-    }
-
-    fn head(&self) -> &Head<B> {
-        &self.head
-    }
-
-    fn ropes(&self) -> &[Rope] {
-        &self.ropes
-    }
-
-    fn size(&self) -> MatrixSize {
-        self.size
-    }
+fn layer<B: Backend>(
+    loader: &mut Loader<B>,
+    config: &ModelConfig,
+    sizes: &Sizes,
+    i: usize,
+) -> Result<(Attention<B>, FeedForward<B>), LoadError> {
+    let global = (i + 1).is_multiple_of(sizes.pattern);
+    let (dim, eps) = (config.dim, config.eps);
+    let post_norm = loader.norm(i, "post_attention_norm", dim, eps)?;
+    let attention = Attention {
+        norm: loader.norm(i, "attn_norm", dim, eps)?,
+        qkv: loader.qkv(config, i)?,
+        bias: None,
+        query_norm: Some(loader.norm(i, "attn_q_norm", config.head_dim, eps)?),
+        key_norm: Some(loader.norm(i, "attn_k_norm", config.head_dim, eps)?),
+        output: loader.row_parallel(
+            i,
+            "attn_output",
+            config.heads * config.head_dim,
+            dim,
+            Some(post_norm),
+        )?,
+        heads: config.heads,
+        kv_heads: config.kv_heads,
+        head_dim: config.head_dim,
+        scale: sizes.scale,
+        window: if global { None } else { Some(sizes.window) },
+        rope: if global { GLOBAL } else { LOCAL },
+    };
+    let norm = loader.norm(i, "ffn_norm", dim, eps)?;
+    let post_norm = loader.norm(i, "post_ffw_norm", dim, eps)?;
+    Ok((attention, loader.feed_forward(config, i, norm, Activation::GeluTanh, Some(post_norm))?))
 }

@@ -8,19 +8,27 @@ use crate::compute::{
 };
 use crate::parallel::Communicator;
 
-/// A family's stack of layers, ready to run.
-pub(super) trait Decoder<B: Backend>: Send {
-    /// Hidden states of the step's tokens into `buffers.x`, before the final normalisation.
-    fn forward(&self, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()>;
-
-    /// Logits of `rows` hidden states.
-    fn head(&self) -> &Head<B>;
-
+/// A stack of layers between an embedding and a head: what every family so far comes to.
+pub(super) struct Decoder<B: Backend> {
+    pub(super) embedding: Embedding<B>,
+    pub(super) layers: Vec<(Attention<B>, FeedForward<B>)>,
+    pub(super) head: Head<B>,
     /// Kinds of rotary embedding; layers name them by index.
-    fn ropes(&self) -> &[Rope];
-
+    pub(super) ropes: Vec<Rope>,
     /// Weights that one pass reads, the head left out.
-    fn size(&self) -> MatrixSize;
+    pub(super) size: MatrixSize,
+}
+
+impl<B: Backend> Decoder<B> {
+    /// Hidden states of the step's tokens into `buffers.x`, before the final normalisation.
+    pub(super) fn forward(&self, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()> {
+        self.embedding.forward(pass, buffers)?;
+        for (i, (attention, feed_forward)) in self.layers.iter().enumerate() {
+            attention.forward(i, pass, buffers)?;
+            feed_forward.forward(pass, buffers)?;
+        }
+        Ok(())
+    }
 }
 
 /// One pass over the layers: the device, the caches, and which tokens are whose.
@@ -61,7 +69,7 @@ pub(super) struct Embedding<B: Backend> {
 }
 
 impl<B: Backend> Embedding<B> {
-    pub(super) fn forward(&self, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()> {
+    fn forward(&self, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()> {
         pass.backend.embed(&mut buffers.x, &self.table, pass.tokens, self.scale)
     }
 }

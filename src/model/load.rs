@@ -1,12 +1,10 @@
 //! From a file to a model that runs: which family, which tensors, how much memory.
 
 use super::config::{ConfigError, ModelConfig};
-use super::gemma3::Gemma3;
-use super::layers::{Decoder, Embedding, FeedForward, Head, RmsNorm, RowParallel};
-use super::llama::Llama;
+use super::layers::{Embedding, FeedForward, Head, RmsNorm, RowParallel};
 use super::memory::{DoesNotFit, Wanted, available_bytes};
 use super::model_runner::ModelRunner;
-use super::{KvPlan, ModelLimits, Runner, qwen2};
+use super::{KvPlan, ModelLimits, Runner, gemma3, llama, qwen2};
 use crate::compute::{Activation, Backend, DeviceError, MatrixSize, RopeStyle};
 use crate::kv::CacheSpec;
 use crate::parallel::Solo;
@@ -66,10 +64,10 @@ pub fn load<B: Backend>(
         value => unsupported(value.to_string()),
     })?;
     let mut loader = Loader::new(file, backend, progress);
-    let decoder: Box<dyn Decoder<B>> = match config.architecture.as_str() {
-        "qwen2" => Box::new(qwen2::load(&mut loader, &config)?),
-        "gemma3" => Box::new(Gemma3::load(&mut loader, &config)?),
-        _ => Box::new(Llama::load(&mut loader, &config, RopeStyle::Interleaved)?),
+    let decoder = match config.architecture.as_str() {
+        "qwen2" => qwen2::load(&mut loader, &config)?,
+        "gemma3" => gemma3::load(&mut loader, &config)?,
+        _ => llama::load(&mut loader, &config, RopeStyle::Interleaved)?,
     };
     loader.all_used()?;
     let kv = Wanted {

@@ -12,7 +12,7 @@ const LOGIT_ROWS: usize = 16;
 
 pub struct ModelRunner<B: Backend> {
     backend: B,
-    decoder: Box<dyn Decoder<B>>,
+    decoder: Decoder<B>,
     group: Box<dyn Communicator<B>>,
     limits: ModelLimits,
     dim: usize,
@@ -35,7 +35,7 @@ pub struct ModelRunner<B: Backend> {
 impl<B: Backend> ModelRunner<B> {
     pub(super) fn new(
         mut backend: B,
-        decoder: Box<dyn Decoder<B>>,
+        decoder: Decoder<B>,
         group: Box<dyn Communicator<B>>,
         config: &ModelConfig,
         limits: ModelLimits,
@@ -56,7 +56,7 @@ impl<B: Backend> ModelRunner<B> {
         };
         let caches = (0..config.layers).map(|_| backend.cache(shape)).collect::<Result<_>>()?;
         Ok(Self {
-            ropes: decoder.ropes().iter().map(|rope| RopeTable::new(rope.style)).collect(),
+            ropes: decoder.ropes.iter().map(|rope| RopeTable::new(rope.style)).collect(),
             hidden: backend.alloc(limits.max_outputs * dim)?,
             some_hidden: backend.alloc(LOGIT_ROWS * dim)?,
             logits: backend.alloc(LOGIT_ROWS * limits.vocab_size)?,
@@ -119,7 +119,7 @@ impl<B: Backend> ModelRunner<B> {
     /// Weights are read once a pass and multiplied with every token; a row reads its whole past, and
     /// each of its tokens is multiplied with its own.
     fn account(&mut self, batch: &Batch) {
-        let size = self.decoder.size();
+        let size = self.decoder.size;
         let past: usize = batch.rows.iter().map(|r| r.start + r.tokens.len()).sum();
         let seen: usize = batch.rows.iter().map(|r| triangle(r.start, r.tokens.len())).sum();
         self.usage.bytes_read += (size.bytes + past * self.kv_bytes_per_token) as u64;
@@ -150,7 +150,7 @@ impl<B: Backend> Runner for ModelRunner<B> {
                 table: batch.table(row, 0, self.limits.groups.len()),
             })
             .collect();
-        for (table, rope) in self.ropes.iter_mut().zip(self.decoder.ropes()) {
+        for (table, rope) in self.ropes.iter_mut().zip(&self.decoder.ropes) {
             let positions = batch.rows.iter().flat_map(|row| row.start..row.start + row.tokens.len());
             table.fill(positions, &rope.inverse_frequencies);
         }
@@ -182,17 +182,12 @@ impl<B: Backend> Runner for ModelRunner<B> {
             let first = chunk * LOGIT_ROWS;
             let indices: [usize; LOGIT_ROWS] = std::array::from_fn(|i| first + i);
             self.backend.gather(&mut self.some_hidden, &self.hidden, &indices[..rows.len()], self.dim)?;
-            self.decoder.head().forward(
-                &mut self.backend,
-                &mut self.logits,
-                &self.some_hidden,
-                rows.len(),
-            )?;
+            self.decoder.head.forward(&mut self.backend, &mut self.logits, &self.some_hidden, rows.len())?;
             let logits = self.backend.download(&mut self.logits, rows.len() * vocab_size)?;
             for (logits, row) in logits.chunks_exact_mut(vocab_size).zip(rows) {
                 sampled.push(sample::sample(logits, row, &mut self.scratch));
             }
-            let size = self.backend.matrix_size(&self.decoder.head().weight);
+            let size = self.backend.matrix_size(&self.decoder.head.weight);
             self.usage.bytes_read += size.bytes as u64;
             self.usage.flops += (2 * size.weights * rows.len()) as u64;
         }

@@ -2,10 +2,14 @@
 //! pairs in halves.
 
 use super::config::ModelConfig;
-use super::llama::Llama;
+use super::layers::Decoder;
+use super::llama;
 use super::load::{LoadError, Loader};
 use crate::compute::{Backend, RopeStyle};
 
-pub(super) fn load<B: Backend>(loader: &mut Loader<B>, config: &ModelConfig) -> Result<Llama<B>, LoadError> {
-    Llama::load(loader, config, RopeStyle::Halves)
+pub(super) fn load<B: Backend>(
+    loader: &mut Loader<B>,
+    config: &ModelConfig,
+) -> Result<Decoder<B>, LoadError> {
+    llama::load(loader, config, RopeStyle::Halves)
 }
