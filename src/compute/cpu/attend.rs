@@ -1,11 +1,12 @@
 //! Which thread attends to what.
 
-use super::attention::{self, Partial, QUERIES, Query, SPLIT, SplitJob};
+use super::attention::{self, Desk, MOST_DIM, Merged, QUERIES, Query, SPLIT, SplitJob};
 use super::rows;
 use super::shared::Slots;
-use super::{Cache, Cpu};
+use super::{Cache, Cpu, Isa};
 use crate::compute::{AttentionSpec, CacheShape, DeviceError, Result, Span};
 use memmap2::MmapMut;
+use std::ops::Range;
 
 /// Rows of one sequence that a thread takes at a time.
 const ROWS: usize = 16;
@@ -121,16 +122,10 @@ impl Cpu {
         }
     }
 
-    pub(super) fn attend_spans(
-        &mut self,
-        out: &mut [f32],
-        qkv: &[f32],
-        spans: &[Span],
-        spec: &AttentionSpec<Self>,
-        cache: &Cache,
-    ) {
-        self.pieces.clear();
+    pub(super) fn attend_spans(&mut self, out: &mut [f32], past: Past) {
+        let Past { spans, spec, .. } = past;
         let mut pieces = std::mem::take(&mut self.pieces);
+        pieces.clear();
         for (i, span) in spans.iter().enumerate() {
             for kv_head in 0..spec.kv_heads {
                 for first in (0..span.len).step_by(ROWS) {
@@ -142,214 +137,139 @@ impl Cpu {
         let most_splits = spans.iter().map(|s| (s.start + s.len).div_ceil(SPLIT)).max().unwrap_or(0);
         // Few pieces with a long past: cut the past as well, so that every thread has work.
         if pieces.len() < 4 * self.pool.threads() && most_splits > 1 {
-            self.attend_in_splits(out, qkv, spans, spec, cache, &mut pieces, most_splits);
+            self.attend_in_splits(out, past, &mut pieces, most_splits);
         } else {
-            self.attend_whole(out, qkv, spans, spec, cache, &pieces);
+            self.attend_whole(out, past, &pieces);
         }
         self.pieces = pieces;
     }
 
     /// Each piece walks its whole past.
-    fn attend_whole(
-        &mut self,
-        out: &mut [f32],
-        qkv: &[f32],
-        spans: &[Span],
-        spec: &AttentionSpec<Self>,
-        cache: &Cache,
-        pieces: &[Piece],
-    ) {
-        let (isa, dim) = (self.isa, spec.head_dim);
-        let (out, all_scores) = (Slots::new(out), Slots::new(&mut self.scores));
+    fn attend_whole(&mut self, out: &mut [f32], past: Past, pieces: &[Piece]) {
+        let (isa, dim) = (self.isa, past.spec.head_dim);
+        let (out, desks) = (Slots::new(out), Slots::new(&mut self.desks));
         self.pool.run(pieces.len(), |i, thread| {
             // SAFETY: a thread runs one piece at a time.
-            let scores = unsafe { all_scores.one(thread) };
-            let mut values = [[0.0f32; MOST_DIM]; QUERIES];
-            for_groups(qkv, &spans[pieces[i].span], spec, &pieces[i], |queries, places| {
-                let splits = splits_of(queries);
-                let mut totals = [(f32::NEG_INFINITY, 0.0f32); QUERIES];
-                for (n, place) in places.iter().enumerate() {
-                    // SAFETY: a head of a row belongs to one piece.
-                    unsafe { out.take(place * dim..(place + 1) * dim) }.fill(0.0);
-                    totals[n] = (f32::NEG_INFINITY, 0.0);
-                }
-                for split in splits {
-                    let mut found = [(0.0f32, 0.0f32); QUERIES];
-                    run_split(
-                        isa,
-                        cache,
-                        spec,
-                        &spans[pieces[i].span],
-                        &pieces[i],
-                        split,
-                        queries,
-                        scores,
-                        &mut found,
-                        &mut values,
-                    );
-                    for (n, place) in places.iter().enumerate() {
-                        // SAFETY: as above.
-                        let values_out = unsafe { out.take(place * dim..(place + 1) * dim) };
-                        let (largest, sum) = &mut totals[n];
-                        let mut into = Partial { largest, sum, values: values_out };
-                        attention::merge(isa, &mut into, found[n].0, found[n].1, &values[n][..dim]);
+            let desk = unsafe { desks.one(thread) };
+            past.for_groups(&pieces[i], |queries, places| {
+                // SAFETY: a head of a row belongs to one piece.
+                let row = |place: usize| unsafe { out.take(place * dim..(place + 1) * dim) };
+                let mut merged: [Merged; QUERIES] =
+                    std::array::from_fn(|n| Merged::new(places.get(n).map_or(&mut [], |place| row(*place))));
+                for split in splits_of(queries) {
+                    past.attend_split(isa, &pieces[i], queries, split, desk);
+                    for (into, found) in merged.iter_mut().zip(&desk.found).take(queries.len()) {
+                        attention::merge(isa, into, found.largest, found.sum, &found.values[..dim]);
                     }
                 }
-                for (n, place) in places.iter().enumerate() {
-                    // SAFETY: as above.
-                    finish(unsafe { out.take(place * dim..(place + 1) * dim) }, totals[n].1);
-                }
+                merged.into_iter().for_each(Merged::finish);
             });
         });
     }
 
     /// Each piece is one split of the past; the results are merged in order afterwards.
-    #[allow(clippy::too_many_arguments)]
-    fn attend_in_splits(
-        &mut self,
-        out: &mut [f32],
-        qkv: &[f32],
-        spans: &[Span],
-        spec: &AttentionSpec<Self>,
-        cache: &Cache,
-        pieces: &mut Vec<Piece>,
-        most_splits: usize,
-    ) {
-        let (isa, dim) = (self.isa, spec.head_dim);
-        for i in 0..pieces.len() {
-            let piece = pieces[i];
-            let span = &spans[piece.span];
-            let end = span.start + piece.first + piece.len;
-            let first = spec.window.map_or(0, |w| (span.start + piece.first + 1).saturating_sub(w)) / SPLIT;
-            pieces[i].split = Some(first);
-            pieces.extend((first + 1..end.div_ceil(SPLIT)).map(|s| Piece { split: Some(s), ..piece }));
-        }
-        let rows = spans.iter().map(|s| s.len).sum::<usize>();
-        let (places, slot) = (rows * spec.heads, dim + 2);
+    fn attend_in_splits(&mut self, out: &mut [f32], past: Past, pieces: &mut Vec<Piece>, most_splits: usize) {
+        let (isa, dim) = (self.isa, past.spec.head_dim);
+        past.cut(pieces);
+        // [rows, heads, splits] of (largest, sum, values).
+        let rows = past.spans.iter().map(|s| s.len).sum::<usize>();
+        let (places, slot) = (rows * past.spec.heads, dim + 2);
         self.partials.resize(self.partials.len().max(places * most_splits * slot), 0.0);
         // A split nobody attends to counts as "sees nothing".
         for partial in self.partials.chunks_exact_mut(slot).take(places * most_splits) {
             (partial[0], partial[1]) = (f32::NEG_INFINITY, 0.0);
         }
-        let (partials, all_scores) = (Slots::new(&mut self.partials), Slots::new(&mut self.scores));
+        let (partials, desks) = (Slots::new(&mut self.partials), Slots::new(&mut self.desks));
         self.pool.run(pieces.len(), |i, thread| {
-            let piece = &pieces[i];
-            let split = piece.split.expect("every piece got one above");
+            let split = pieces[i].split.expect("every piece was cut");
             // SAFETY: a thread runs one piece at a time.
-            let scores = unsafe { all_scores.one(thread) };
-            let mut values = [[0.0f32; MOST_DIM]; QUERIES];
-            for_groups(qkv, &spans[piece.span], spec, piece, |queries, places| {
+            let desk = unsafe { desks.one(thread) };
+            past.for_groups(&pieces[i], |queries, places| {
                 if !splits_of(queries).contains(&split) {
                     return;
                 }
-                let mut found = [(0.0f32, 0.0f32); QUERIES];
-                run_split(
-                    isa,
-                    cache,
-                    spec,
-                    &spans[piece.span],
-                    piece,
-                    split,
-                    queries,
-                    scores,
-                    &mut found,
-                    &mut values,
-                );
-                for (n, place) in places.iter().enumerate() {
+                past.attend_split(isa, &pieces[i], queries, split, desk);
+                for (found, place) in desk.found.iter().zip(places) {
                     let start = (place * most_splits + split) * slot;
                     // SAFETY: a head of a row in a split belongs to one piece.
                     let partial = unsafe { partials.take(start..start + slot) };
-                    (partial[0], partial[1]) = found[n];
-                    partial[2..].copy_from_slice(&values[n][..dim]);
+                    (partial[0], partial[1]) = (found.largest, found.sum);
+                    partial[2..].copy_from_slice(&found.values[..dim]);
                 }
             });
         });
         for (place, out) in out.chunks_exact_mut(dim).take(places).enumerate() {
-            let (mut largest, mut sum) = (f32::NEG_INFINITY, 0.0);
-            out.fill(0.0);
-            for partial in
-                self.partials[place * most_splits * slot..][..most_splits * slot].chunks_exact(slot)
-            {
-                let mut into = Partial { largest: &mut largest, sum: &mut sum, values: out };
-                attention::merge(isa, &mut into, partial[0], partial[1], &partial[2..]);
+            let mut merged = Merged::new(out);
+            let partials = &self.partials[place * most_splits * slot..][..most_splits * slot];
+            for partial in partials.chunks_exact(slot) {
+                attention::merge(isa, &mut merged, partial[0], partial[1], &partial[2..]);
             }
-            finish(out, sum);
+            merged.finish();
         }
     }
 }
 
-/// Largest head the CPU attends with.
-const MOST_DIM: usize = 512;
+/// What a launch attends to.
+#[derive(Clone, Copy)]
+pub(super) struct Past<'a> {
+    pub(super) qkv: &'a [f32],
+    pub(super) spans: &'a [Span<'a>],
+    pub(super) spec: &'a AttentionSpec<'a, Cpu>,
+    pub(super) cache: &'a Cache,
+}
 
-/// Cuts a piece's queries (row after row, the heads of the group inside) into groups of at most
-/// [`QUERIES`]; `places` are their positions in `[rows, heads]`.
-fn for_groups(
-    qkv: &[f32],
-    span: &Span,
-    spec: &AttentionSpec<Cpu>,
-    piece: &Piece,
-    mut each: impl FnMut(&[Query], &[usize]),
-) {
-    let dim = spec.head_dim;
-    let (group, width) = (spec.heads / spec.kv_heads, (spec.heads + 2 * spec.kv_heads) * dim);
-    let total = piece.len * group;
-    for start in (0..total).step_by(QUERIES) {
-        let count = QUERIES.min(total - start);
-        let mut places = [0; QUERIES];
-        let mut queries = [Query { q: &[], first: 0, end: 0 }; QUERIES];
-        for n in 0..count {
-            let (i, g) = ((start + n) / group, (start + n) % group);
-            let row = span.first + piece.first + i;
-            let head = piece.kv_head * group + g;
-            let end = span.start + piece.first + i + 1;
-            let first = spec.window.map_or(0, |w| end.saturating_sub(w));
-            places[n] = row * spec.heads + head;
-            queries[n] = Query { q: &qkv[row * width + head * dim..][..dim], first, end };
+impl Past<'_> {
+    /// One piece for each split that some row of a piece sees.
+    fn cut(&self, pieces: &mut Vec<Piece>) {
+        for i in 0..pieces.len() {
+            let piece = pieces[i];
+            let start = self.spans[piece.span].start + piece.first;
+            let first = self.spec.window.map_or(0, |w| (start + 1).saturating_sub(w)) / SPLIT;
+            pieces[i].split = Some(first);
+            let rest = first + 1..(start + piece.len).div_ceil(SPLIT);
+            pieces.extend(rest.map(|split| Piece { split: Some(split), ..piece }));
         }
-        each(&queries[..count], &places[..count]);
+    }
+
+    /// Cuts a piece's queries (row after row, the heads of the group inside) into groups of at most
+    /// [`QUERIES`]; `places` are their positions in `[rows, heads]`.
+    fn for_groups(&self, piece: &Piece, mut each: impl FnMut(&[Query], &[usize])) {
+        let (span, spec, dim) = (&self.spans[piece.span], self.spec, self.spec.head_dim);
+        let (group, width) = (spec.heads / spec.kv_heads, (spec.heads + 2 * spec.kv_heads) * dim);
+        let total = piece.len * group;
+        for start in (0..total).step_by(QUERIES) {
+            let count = QUERIES.min(total - start);
+            let mut places = [0; QUERIES];
+            let mut queries = [Query { q: &[], first: 0, end: 0 }; QUERIES];
+            for n in 0..count {
+                let (i, g) = ((start + n) / group, (start + n) % group);
+                let row = span.first + piece.first + i;
+                let head = piece.kv_head * group + g;
+                let end = span.start + piece.first + i + 1;
+                let first = spec.window.map_or(0, |w| end.saturating_sub(w));
+                places[n] = row * spec.heads + head;
+                queries[n] = Query { q: &self.qkv[row * width + head * dim..][..dim], first, end };
+            }
+            each(&queries[..count], &places[..count]);
+        }
+    }
+
+    fn attend_split(&self, isa: Isa, piece: &Piece, queries: &[Query], split: usize, desk: &mut Desk) {
+        let job = SplitJob {
+            cache: self.cache.halves(),
+            shape: self.cache.shape,
+            head: piece.kv_head,
+            table: self.spans[piece.span].table,
+            index: split,
+            scale: self.spec.scale,
+            queries,
+        };
+        attention::attend_split(isa, job, desk);
     }
 }
 
-fn splits_of(queries: &[Query]) -> std::ops::Range<usize> {
+fn splits_of(queries: &[Query]) -> Range<usize> {
     let first = queries.iter().map(|q| q.first).min().unwrap_or(0);
     let end = queries.iter().map(|q| q.end).max().unwrap_or(0);
     first / SPLIT..end.div_ceil(SPLIT)
-}
-
-#[allow(clippy::too_many_arguments)]
-fn run_split(
-    isa: super::Isa,
-    cache: &Cache,
-    spec: &AttentionSpec<Cpu>,
-    span: &Span,
-    piece: &Piece,
-    split: usize,
-    queries: &[Query],
-    scores: &mut attention::Scores,
-    found: &mut [(f32, f32); QUERIES],
-    values: &mut [[f32; MOST_DIM]; QUERIES],
-) {
-    let job = SplitJob {
-        cache: cache.halves(),
-        shape: cache.shape,
-        head: piece.kv_head,
-        table: span.table,
-        index: split,
-        scale: spec.scale,
-        queries,
-        scores,
-    };
-    let mut out = found.iter_mut().zip(values.iter_mut()).map(|((largest, sum), values)| Partial {
-        largest,
-        sum,
-        values: &mut values[..spec.head_dim],
-    });
-    let mut out: [Partial; QUERIES] = std::array::from_fn(|_| out.next().expect("as many as QUERIES"));
-    attention::attend_split(isa, job, &mut out[..queries.len()]);
-}
-
-/// A row that sees nothing gets zeros.
-fn finish(values: &mut [f32], sum: f32) {
-    let scale = if sum > 0.0 { 1.0 / sum } else { 0.0 };
-    values.iter_mut().for_each(|v| *v *= scale);
 }

@@ -17,6 +17,9 @@ use crate::compute::CacheShape;
 /// Positions in one split; a multiple of every block size.
 pub(super) const SPLIT: usize = 256;
 
+/// Largest head.
+pub(super) const MOST_DIM: usize = 512;
+
 /// Queries that share a pass over the keys.
 pub(super) const QUERIES: usize = 4;
 
@@ -45,16 +48,37 @@ pub(super) struct Query<'a> {
     pub(super) end: usize,
 }
 
-/// Softmax so far: largest score, sum of exponentials, weighted values.
-pub(super) struct Partial<'a> {
-    pub(super) largest: &'a mut f32,
-    pub(super) sum: &'a mut f32,
+/// Softmax over one split: largest score, sum of exponentials relative to it, values weighted by
+/// them (the first `head_dim`).
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub(super) largest: f32,
+    pub(super) sum: f32,
+    pub(super) values: [f32; MOST_DIM],
+}
+
+/// The same over several splits.
+pub(super) struct Merged<'a> {
+    pub(super) largest: f32,
+    pub(super) sum: f32,
     pub(super) values: &'a mut [f32],
 }
 
-/// Scores of a few queries against one split; a thread's own memory.
-pub(super) type Scores = [[f32; SPLIT]; QUERIES];
-pub(super) const NO_SCORES: Scores = [[0.0; SPLIT]; QUERIES];
+/// A thread's own memory: scores of a few queries against one split, and what came of them.
+#[derive(Clone)]
+pub(super) struct Desk {
+    pub(super) scores: Scores,
+    pub(super) found: [Found; QUERIES],
+}
+
+type Scores = [[f32; SPLIT]; QUERIES];
+
+impl Desk {
+    pub(super) fn new() -> Self {
+        let nothing = Found { largest: f32::NEG_INFINITY, sum: 0.0, values: [0.0; MOST_DIM] };
+        Self { scores: [[0.0; SPLIT]; QUERIES], found: [nothing; QUERIES] }
+    }
+}
 
 pub(super) struct SplitJob<'a> {
     pub(super) cache: &'a [u16],
@@ -68,21 +92,21 @@ pub(super) struct SplitJob<'a> {
     pub(super) scale: f32,
     /// At most [`QUERIES`].
     pub(super) queries: &'a [Query<'a>],
-    pub(super) scores: &'a mut Scores,
 }
 
 simd_fn! {
-    /// Attends to one split and writes each query's partial result (`values` as if alone).
-    pub(super) fn attend_split(job: SplitJob, out: &mut [Partial]) = attend_kernel;
+    /// Attends to one split; `desk.found` then has each query's result.
+    pub(super) fn attend_split(job: SplitJob, desk: &mut Desk) = attend_kernel;
 }
 
 #[inline(always)]
-unsafe fn attend_kernel<S: Simd>(job: SplitJob, out: &mut [Partial]) {
-    let SplitJob { cache, shape, head, table, index, scale, queries, scores } = job;
+unsafe fn attend_kernel<S: Simd>(job: SplitJob, desk: &mut Desk) {
+    let SplitJob { cache, shape, head, table, index, scale, queries } = job;
+    let Desk { scores, found } = desk;
     let begin = index * SPLIT;
     let end = queries.iter().map(|q| q.end).max().unwrap_or(0).min(begin + SPLIT);
     let used = end - begin;
-    assert!(queries.len() <= QUERIES && queries.len() == out.len() && end > begin);
+    assert!((1..=QUERIES).contains(&queries.len()) && end > begin && shape.head_dim <= MOST_DIM);
     assert!(queries.iter().all(|q| q.q.len() == shape.head_dim));
     assert!(table.len() * shape.block_size >= end && shape.block_size % 16 == 0 && shape.head_dim % 16 == 0);
     // Every block the split touches lies inside the cache.
@@ -104,14 +128,14 @@ unsafe fn attend_kernel<S: Simd>(job: SplitJob, out: &mut [Partial]) {
                 }
             }
         }
-        for ((query, scores), out) in queries.iter().zip(scores.iter_mut()).zip(out.iter_mut()) {
-            (*out.largest, *out.sum) = soften::<S>(query, begin, used, scores);
+        for ((query, scores), found) in queries.iter().zip(scores.iter_mut()).zip(found.iter_mut()) {
+            (found.largest, found.sum) = soften::<S>(query, begin, used, scores);
         }
         match queries.len() {
-            1 => weigh::<S, 1>(cache, shape, head, blocks, used, scores, out),
-            2 => weigh::<S, 2>(cache, shape, head, blocks, used, scores, out),
-            3 => weigh::<S, 3>(cache, shape, head, blocks, used, scores, out),
-            _ => weigh::<S, 4>(cache, shape, head, blocks, used, scores, out),
+            1 => weigh::<S, 1>(cache, shape, head, blocks, used, scores, found),
+            2 => weigh::<S, 2>(cache, shape, head, blocks, used, scores, found),
+            3 => weigh::<S, 3>(cache, shape, head, blocks, used, scores, found),
+            _ => weigh::<S, 4>(cache, shape, head, blocks, used, scores, found),
         }
     }
 }
@@ -186,7 +210,7 @@ unsafe fn weigh<S: Simd, const N: usize>(
     blocks: &[u32],
     used: usize,
     scores: &Scores,
-    out: &mut [Partial],
+    found: &mut [Found; QUERIES],
 ) {
     // SAFETY: positions below `used` lie inside the blocks, 16 of `head_dim` values are read.
     unsafe {
@@ -204,28 +228,42 @@ unsafe fn weigh<S: Simd, const N: usize>(
                 }
             }
             for n in 0..N {
-                S::store(out[n].values.as_mut_ptr().add(d), sums[n]);
+                S::store(found[n].values.as_mut_ptr().add(d), sums[n]);
             }
         }
     }
 }
 
 simd_fn! {
-    /// Folds a later split's partial result into the earlier ones'.
-    pub(super) fn merge(into: &mut Partial, largest: f32, sum: f32, values: &[f32]) = merge_kernel;
+    /// Folds a later split's result into the earlier ones'.
+    pub(super) fn merge(into: &mut Merged, largest: f32, sum: f32, values: &[f32]) = merge_kernel;
 }
 
 #[inline(always)]
-unsafe fn merge_kernel<S: Simd>(into: &mut Partial, largest: f32, sum: f32, values: &[f32]) {
+unsafe fn merge_kernel<S: Simd>(into: &mut Merged, largest: f32, sum: f32, values: &[f32]) {
     if largest == f32::NEG_INFINITY {
         return;
     }
-    let new = largest.max(*into.largest);
-    let (old_scale, scale) = ((*into.largest - new).exp(), (largest - new).exp());
-    *into.sum = *into.sum * old_scale + sum * scale;
-    *into.largest = new;
+    let new = largest.max(into.largest);
+    let (old_scale, scale) = ((into.largest - new).exp(), (largest - new).exp());
+    into.sum = into.sum * old_scale + sum * scale;
+    into.largest = new;
     for (a, b) in into.values.iter_mut().zip(values) {
         *a = *a * old_scale + b * scale;
+    }
+}
+
+impl<'a> Merged<'a> {
+    /// Nothing yet.
+    pub(super) fn new(values: &'a mut [f32]) -> Self {
+        values.fill(0.0);
+        Self { largest: f32::NEG_INFINITY, sum: 0.0, values }
+    }
+
+    /// Divides by the sum. A row that saw nothing keeps its zeros.
+    pub(super) fn finish(self) {
+        let scale = if self.sum > 0.0 { 1.0 / self.sum } else { 0.0 };
+        self.values.iter_mut().for_each(|v| *v *= scale);
     }
 }
 

@@ -16,7 +16,8 @@ mod tests;
 
 pub use simd::Isa;
 
-use self::attention::Scores;
+use self::attend::Past;
+use self::attention::Desk;
 use self::matrix::Matrix;
 use self::pool::Pool;
 use self::rows::Quantized;
@@ -33,7 +34,7 @@ pub struct Cpu {
     floats: Vec<f32>,
     quantized: Quantized,
     /// One for each thread.
-    scores: Vec<Scores>,
+    desks: Vec<Desk>,
     partials: Vec<f32>,
     pieces: Vec<attend::Piece>,
 }
@@ -63,7 +64,7 @@ impl Cpu {
             pool: Pool::new(threads),
             floats: Vec::new(),
             quantized: Quantized::default(),
-            scores: vec![attention::NO_SCORES; threads],
+            desks: vec![Desk::new(); threads],
             partials: Vec::new(),
             pieces: Vec::new(),
         }
@@ -186,7 +187,7 @@ impl Backend for Cpu {
         spec: &AttentionSpec<Self>,
         cache: &Cache,
     ) -> Result<()> {
-        self.attend_spans(out, qkv, spans, spec, cache);
+        self.attend_spans(out, Past { qkv, spans, spec, cache });
         Ok(())
     }
 
