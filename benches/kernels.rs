@@ -28,9 +28,13 @@ const ROWS: usize = 576;
 const COLS: usize = 1536;
 
 fn matrix(cpu: &mut Cpu, format: BlockFormat) -> <Cpu as Backend>::Matrix {
-    let bytes = ROWS * COLS / format.block_len() * format.block_bytes();
+    matrix_of(cpu, format, ROWS, COLS)
+}
+
+fn matrix_of(cpu: &mut Cpu, format: BlockFormat, rows: usize, cols: usize) -> <Cpu as Backend>::Matrix {
+    let bytes = rows * cols / format.block_len() * format.block_bytes();
     let blocks = (0..bytes).map(|i| (i * 37 % 61) as u8).collect();
-    let writer = GgufWriter::new("bench").tensor("w", &[COLS, ROWS], format, blocks);
+    let writer = GgufWriter::new("bench").tensor("w", &[cols, rows], format, blocks);
     let file = Gguf::from_bytes(Path::new("bench.gguf"), writer.to_bytes()).expect("a valid file");
     cpu.matrix(&[file.require_tensor("w").expect("just written")]).expect("memory")
 }
@@ -43,6 +47,23 @@ fn decode_one_token(bencher: Bencher, name: &str) {
     let (x, mut out) = (vec![0.5; COLS], vec![0.0; ROWS]);
     bencher.counter(BytesCount::new(cpu.matrix_size(&w).bytes)).bench_local(|| {
         cpu.project(&mut out, &x, 1, None, &w, Write::Store { bias: None }).expect("the CPU does not fail");
+    });
+}
+
+/// A matrix far larger than the caches, on two threads: what memory gives. In a model the layers
+/// are many small ones after the other.
+#[divan::bench(args = [1, 64])]
+fn decode_from_memory(bencher: Bencher, parts: usize) {
+    let (rows, cols) = (98_304 / parts, 576);
+    let mut cpu = Cpu::new(Some(2));
+    let parts: Vec<_> = (0..parts).map(|_| matrix_of(&mut cpu, BlockFormat::Q4_1, rows, cols)).collect();
+    let (x, mut out) = (vec![0.5; cols], vec![0.0; rows]);
+    let bytes: usize = parts.iter().map(|w| cpu.matrix_size(w).bytes).sum();
+    bencher.counter(BytesCount::new(bytes)).bench_local(|| {
+        for w in &parts {
+            cpu.project(&mut out, &x, 1, None, w, Write::Store { bias: None })
+                .expect("the CPU does not fail");
+        }
     });
 }
 

@@ -1,11 +1,11 @@
-//! A matrix in tiles of 16 rows, in huge pages where the system gives them.
+//! A matrix in tiles of 16 rows.
 
+use super::arena::{Arena, Region};
 use super::format::{TILE, pack_tile, tile_bytes};
 use super::pool::Pool;
 use super::shared::Slots;
 use crate::compute::{DeviceError, Result};
 use crate::weights::{BlockFormat, Tensor};
-use memmap2::MmapMut;
 
 /// Tensors with the same columns, stacked: queries, keys and values are one matrix.
 pub struct Matrix {
@@ -13,7 +13,7 @@ pub struct Matrix {
     pub(super) cols: usize,
     parts: Vec<Part>,
     tiles: usize,
-    bytes: MmapMut,
+    bytes: Region,
 }
 
 struct Part {
@@ -35,7 +35,7 @@ pub(super) struct Tile<'a> {
 }
 
 impl Matrix {
-    pub(super) fn pack(pool: &Pool, tensors: &[Tensor]) -> Result<Matrix> {
+    pub(super) fn pack(pool: &Pool, arena: &mut Arena, tensors: &[Tensor]) -> Result<Matrix> {
         let cols = tensors[0].info.dims[0];
         let (mut parts, mut first_row, mut first_tile, mut offset) = (Vec::new(), 0, 0, 0);
         for tensor in tensors {
@@ -55,13 +55,13 @@ impl Matrix {
             offset += tiles * tile_bytes;
         }
         let mut matrix =
-            Matrix { rows: first_row, cols, parts, tiles: first_tile, bytes: huge_pages(offset)? };
+            Matrix { rows: first_row, cols, parts, tiles: first_tile, bytes: arena.take(offset)? };
         matrix.fill(pool, tensors);
         Ok(matrix)
     }
 
     fn fill(&mut self, pool: &Pool, tensors: &[Tensor]) {
-        let slots = Slots::new(&mut self.bytes);
+        let slots = Slots::new(self.bytes.bytes_mut());
         for (part, tensor) in self.parts.iter().zip(tensors) {
             let row_bytes = self.cols / part.format.block_len() * part.format.block_bytes();
             pool.run(part.rows.div_ceil(TILE), |i, _| {
@@ -88,7 +88,7 @@ impl Matrix {
         let i = index - part.first_tile;
         Tile {
             format: part.format,
-            bytes: &self.bytes[part.offset + i * part.tile_bytes..][..part.tile_bytes],
+            bytes: &self.bytes.bytes()[part.offset + i * part.tile_bytes..][..part.tile_bytes],
             first_row: part.first_row + i * TILE,
             rows: (part.rows - i * TILE).min(TILE),
         }
@@ -101,16 +101,6 @@ impl Matrix {
 
     /// Bytes read by one multiplication.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.bytes().len()
     }
-}
-
-/// Zeroed memory. Two-megabyte pages spare the address translation that a pass over all weights
-/// would otherwise stumble over; the system may say no, and then it is only slower.
-fn huge_pages(len: usize) -> Result<MmapMut> {
-    let map = MmapMut::map_anon(len.max(1))
-        .map_err(|e| DeviceError(format!("no memory for {} MiB of weights: {e}", len >> 20)))?;
-    #[cfg(target_os = "linux")]
-    let _ = map.advise(memmap2::Advice::HugePage);
-    Ok(map)
 }

@@ -1,5 +1,6 @@
 //! The CPU: own threads, weights repacked for the widest instructions there are.
 
+mod arena;
 mod attend;
 mod attention;
 mod format;
@@ -16,6 +17,7 @@ mod tests;
 
 pub use simd::Isa;
 
+use self::arena::Arena;
 use self::attend::Past;
 use self::attention::Desk;
 use self::matrix::Matrix;
@@ -29,6 +31,7 @@ use crate::weights::{Gguf, Tensor, decode};
 pub struct Cpu {
     isa: Isa,
     pool: Pool,
+    arena: Arena,
     /// Normalised activations, and the same as bytes: written by one phase of an operation, read by
     /// the next.
     floats: Vec<f32>,
@@ -62,6 +65,7 @@ impl Cpu {
         Self {
             isa,
             pool: Pool::new(threads),
+            arena: Arena::default(),
             floats: Vec::new(),
             quantized: Quantized::default(),
             desks: vec![Desk::new(); threads],
@@ -100,7 +104,7 @@ impl Backend for Cpu {
     }
 
     fn matrix(&mut self, parts: &[Tensor]) -> Result<Matrix> {
-        Matrix::pack(&self.pool, parts)
+        Matrix::pack(&self.pool, &mut self.arena, parts)
     }
 
     fn table(&mut self, file: &Gguf, tensor: &str) -> Result<Table> {
