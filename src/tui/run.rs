@@ -282,16 +282,15 @@ impl Session {
     }
 
     fn open(&mut self, name: &str) -> anyhow::Result<()> {
-        if let Some(old) = self.handle.take() {
-            let _ = old.commands.send(Command::Shutdown);
-        }
         match self.models.open(name) {
             Ok(handle) => {
                 self.seen = handle.snapshot.load();
-                self.handle = Some(handle);
-                Ok(())
+                if let Some(old) = self.handle.replace(handle) {
+                    let _ = old.commands.send(Command::Shutdown);
+                }
+                self.handle_message(Message::Opening(name.to_owned()))
             }
-            Err(why) => self.handle_message(Message::OpenFailed(why)),
+            Err(why) => self.handle_message(Message::OpenFailed { name: name.to_owned(), why }),
         }
     }
 

@@ -202,7 +202,7 @@ fn stats(app: &mut App) {
     };
     let (t, u) = (&last.timings, &last.usage);
     let text = format!(
-        "last answer: {} · {} tokens of {} prompt tokens ({} cached) · seed {}\nTTFT {} · ITL {} · TPOT {} · {} tok/s · prompt {} tok/s · queued {} · in all {}",
+        "last answer: {} · {} tokens, after a prompt of {} ({} cached) · seed {}\nTTFT {} · ITL {} · TPOT {} · {} tok/s · prompt {} tok/s · queued {} · in all {}",
         last.reason.name(),
         u.completion_tokens,
         u.prompt_tokens,

@@ -146,6 +146,8 @@ fn submit(app: &mut App, effects: &mut Vec<Effect>) {
     }
     let text = app.composer.take();
     effects.push(Effect::Remember(text.clone()));
+    // What comes of it stands at the end.
+    app.scroll = None;
     let text = text.trim_end();
     match slash::read(text) {
         slash::Line::Message(message) => engine::submit(app, message, effects),

@@ -19,7 +19,7 @@ pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
         if spans.len() > 1 {
             spans.push(Span::styled(" · ", app.theme.style(Role::Faint)));
         }
-        let wide = 1 + key.len() + does.len();
+        let wide = 1 + Span::raw(key).width() + does.len();
         let used: usize = spans.iter().map(Span::width).sum();
         if used + wide > area.width.into() {
             spans.pop();
@@ -60,14 +60,14 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
             all
         }
         Focus::Panel(panel) => {
-            let mut all = vec![("Esc", "back"), ("Tab", "next"), ("1 2 3 5 6", "toggle"), ("z", "zoom")];
+            let mut all = vec![("Esc", "back")];
             all.extend(match panel {
                 Panel::Sampling => vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type")],
                 Panel::Kv => vec![("←→↑↓", "block")],
                 Panel::Batch => vec![("j k", "older newer"), ("p", "pause"), ("s", "step"), ("r", "resume")],
                 Panel::Reasoning | Panel::Metrics => vec![("j k", "scroll")],
             });
-            all.push(("?", "help"));
+            all.extend([("z", "zoom"), ("1 2 3 5 6", "toggle"), ("Tab", "next"), ("?", "help")]);
             all
         }
     }
