@@ -284,7 +284,7 @@ mod tests {
     fn pasted_escapes_are_seen_and_sent_as_text() {
         let mut composer = Composer::default();
         composer.paste("a\x1b[31mb\u{9b}c");
-        assert_eq!(composer.take(), "a\\x1b[31mb\\x9bc");
+        assert_eq!(composer.take(), "a\\x1b[31mb\\u{9b}c");
     }
 
     #[test]

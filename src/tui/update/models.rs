@@ -1,12 +1,12 @@
 //! Choosing, fetching and opening models.
 
+use crate::base::nearest;
 use crate::protocol::LoadStage;
 use crate::tui::app::{App, Effect, Fetch, ModelState};
 use crate::tui::chat::Level;
 use crate::tui::format;
 use crate::tui::meter::Meter;
 use crate::tui::port::{FetchEvent, ModelChoice};
-use crate::tui::slash::nearest_of;
 
 /// The first list decides what opens; later ones are shown.
 pub fn listed(app: &mut App, choices: Vec<ModelChoice>, effects: &mut Vec<Effect>) {
@@ -48,7 +48,7 @@ pub fn choose(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
         None if name.contains(['/', '.']) => open(app, name, effects),
         None => {
             let known = app.models.iter().map(|m| m.name.as_str());
-            let hint = nearest_of(name, known).map_or(String::new(), |n| format!("; did you mean {n}?"));
+            let hint = nearest(name, known).map_or(String::new(), |n| format!("; did you mean {n}?"));
             app.chat.note(
                 Level::Bad,
                 format!("no model {name:?}{hint} (/model lists them; a path to a .gguf file works too)"),
