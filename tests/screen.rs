@@ -493,6 +493,7 @@ fn a_long_message_is_shown_by_its_beginning_and_sent_in_full() {
     assert_eq!(request.prompt, Prompt::Chat(vec![glassbox::protocol::Message::new(Role::User, text)]));
     let picture = desk.picture();
     assert!(picture.contains("line 9\n") && !picture.contains("line 10"), "{picture}");
+    assert!(picture.contains("… 1,000 lines, 9 kB in all"), "{picture}");
 }
 
 #[test]
@@ -559,6 +560,42 @@ fn commands_complete_with_tab_and_run_with_enter() {
     desk.type_text("/paus");
     desk.press(KeyCode::Enter);
     assert_eq!(desk.sent(), [&Command::Pause]);
+}
+
+#[test]
+fn earlier_inputs_are_found_by_a_part_of_them() {
+    let mut desk = Desk::ready(SIZES[0]);
+    for text in ["/set temp 1", "/context", "/set top_k 3"] {
+        desk.say(text);
+    }
+    desk.type_text("draft");
+    desk.ctrl('r');
+    desk.type_text("set");
+    assert_eq!(desk.app.composer_text(), "/set top_k 3");
+    desk.ctrl('r');
+    assert_eq!(desk.app.composer_text(), "/set temp 1");
+    assert!(desk.picture().contains("earlier inputs with: set"), "{}", desk.picture());
+    desk.press(KeyCode::Esc);
+    assert_eq!(desk.app.composer_text(), "draft");
+    desk.ctrl('r');
+    desk.type_text("con");
+    desk.press(KeyCode::Enter);
+    assert_eq!(desk.app.composer_text(), "/context");
+}
+
+#[test]
+fn a_draft_goes_to_the_editor_with_its_pastes_and_comes_back() {
+    let mut desk = Desk::ready(SIZES[0]);
+    let paste = "x\n".repeat(30);
+    desk.tell(Message::Paste(paste.clone()));
+    desk.type_text("why?");
+    desk.ctrl('g');
+    assert_eq!(desk.effects.last(), Some(&Effect::Edit(format!("{paste}why?"))));
+    desk.tell(Message::Edited(Ok("shorter".into())));
+    assert_eq!(desk.app.composer_text(), "shorter");
+    desk.tell(Message::Edited(Err("vi ended with exit status: 1".into())));
+    assert_eq!(desk.app.composer_text(), "shorter");
+    assert!(desk.picture().contains("as it was: vi ended"), "{}", desk.picture());
 }
 
 #[test]

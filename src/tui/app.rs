@@ -35,6 +35,7 @@ pub enum Message {
     /// A thread of the program panicked; the screen goes on.
     Panicked(String),
     Copied(Result<(), String>),
+    Edited(Result<String, String>),
 }
 
 /// Something for the event loop to do.
@@ -48,6 +49,8 @@ pub enum Effect {
     Copy(String),
     /// Add to the history file.
     Remember(String),
+    /// Let the person's editor have the terminal and this text.
+    Edit(String),
     Suspend,
     Redraw,
     Quit,

@@ -9,10 +9,12 @@
 mod app;
 mod chat;
 mod composer;
+mod editor;
 mod format;
 mod keymap;
 mod meter;
 mod port;
+mod recall;
 mod replies;
 mod run;
 mod sanitize;

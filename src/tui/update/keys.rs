@@ -20,6 +20,9 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
     if app.panels.typing.is_some() && typing(app, key, effects) {
         return;
     }
+    if app.focus == Focus::Input && recalling(app, key) {
+        return;
+    }
     match keymap::action(key, app.focus) {
         Some(action) => act(app, action, key, effects),
         None if app.help_open => app.help_open = false,
@@ -78,6 +81,8 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::HistoryForward if completing => move_completion(app, 1),
         Action::HistoryBack => app.composer.up(),
         Action::HistoryForward => app.composer.down(),
+        Action::SearchHistory => app.composer.recall_start(),
+        Action::OpenEditor => effects.push(Effect::Edit(app.composer.whole_text())),
         Action::ClearToLineStart => app.composer.clear_to_line_start(),
         Action::TogglePanel(panel) => toggle_panel(app, panel),
         Action::Zoom => app.panels.zoomed = !app.panels.zoomed,
@@ -319,6 +324,29 @@ fn begin_typing(app: &mut App, key: KeyEvent) {
     if app.focus == Focus::Panel(Panel::Sampling) && key.code == KeyCode::Enter {
         app.panels.typing = Some(String::new());
     }
+}
+
+/// A key while earlier inputs are searched; false lets it act as usual.
+fn recalling(app: &mut App, key: KeyEvent) -> bool {
+    if app.composer.recall().is_none() {
+        return false;
+    }
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        KeyCode::Char('r') if control => app.composer.recall_older(),
+        KeyCode::Char('c' | 'g') if control => app.composer.recall_end(false),
+        KeyCode::Esc => app.composer.recall_end(false),
+        KeyCode::Enter => app.composer.recall_end(true),
+        KeyCode::Backspace => app.composer.recall_type(None),
+        KeyCode::Char(c) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() => {
+            app.composer.recall_type(Some(c));
+        }
+        _ => {
+            app.composer.recall_end(true);
+            return false;
+        }
+    }
+    true
 }
 
 /// A key while a value is being typed; false lets it act as usual.

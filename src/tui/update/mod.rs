@@ -30,6 +30,8 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Fetch(event) => models::fetched(app, event, &mut effects),
         Message::Snapshot(snapshot) => engine::snapshot(app, snapshot),
         Message::Panicked(what) => app.chat.note(Level::Bad, format!("internal error: {what}")),
+        Message::Edited(Ok(text)) => app.composer.replace(&text),
+        Message::Edited(Err(why)) => app.chat.note(Level::Bad, format!("the draft is as it was: {why}")),
         Message::Copied(Ok(())) => app.say("copied"),
         Message::Copied(Err(why)) => app.chat.note(Level::Bad, format!("not copied: {why}")),
     }

@@ -41,6 +41,9 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
     let stop = app.chat.is_running().then_some(("Esc", "stop"));
     let run = if app.paused { ("F5", "resume") } else { ("F5", "pause") };
     match app.focus {
+        Focus::Input if app.composer.recall().is_some() => {
+            vec![("^R", "older"), ("Enter", "take it"), ("Esc", "leave it")]
+        }
         Focus::Input if !slash::completions(&app.composer.text()).is_empty() => {
             vec![("↑↓", "choose"), ("Tab", "complete"), ("Enter", "run")]
         }
@@ -81,6 +84,11 @@ pub fn input_frame(app: &App, area: Rect, buf: &mut Buffer) -> Rect {
 }
 
 fn note(app: &App) -> Line<'static> {
+    if let Some(recall) = app.composer.recall() {
+        let text = format!(" earlier inputs with: {}▍", crate::tui::sanitize::one_line(&recall.query));
+        let (rest, role) = if recall.found { (" ", Role::Focus) } else { (" none ", Role::Warn) };
+        return Line::styled(text + rest, app.theme.style(role));
+    }
     let queued = app.chat.turns().filter(|t| t.queued).count();
     let waits_for = match &app.model {
         ModelState::Ready(_) => "the answer",
