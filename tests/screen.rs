@@ -262,6 +262,20 @@ fn four_streams_of_one_batch_stand_side_by_side() {
 }
 
 #[test]
+fn a_finished_stream_shows_its_whole_seed() {
+    for size in SIZES {
+        let mut desk = Desk::ready(size);
+        desk.say("/set seed 4108349267");
+        desk.say("/parallel 4 Tell me about the sky");
+        desk.finish();
+        desk.buffer();
+        desk.tell(Message::Key(KeyEvent::new(KeyCode::Home, KeyModifiers::CONTROL)));
+        let picture = desk.picture();
+        assert!(picture.contains("─ seed 4108349267 ─"), "{picture}");
+    }
+}
+
+#[test]
 fn several_prompts_are_several_requests_and_no_part_of_the_chat() {
     let mut desk = Desk::ready(SIZES[2]);
     desk.say("/parallel one | two | three");
