@@ -577,6 +577,22 @@ fn commands_complete_with_tab_and_run_with_enter() {
 }
 
 #[test]
+fn names_after_a_command_complete_too() {
+    let mut desk = Desk::ready(SIZES[0]);
+    desk.type_text("/set te");
+    assert!(desk.picture().contains("temperature                  0.8"), "{}", desk.picture());
+    desk.press(KeyCode::Tab);
+    assert_eq!(desk.app.composer_text(), "/set temperature ");
+    desk.type_text("0.3");
+    desk.press(KeyCode::Enter);
+    assert_eq!(desk.app.params.temperature, 0.3);
+    desk.say("/set ");
+    assert!(desk.picture().contains("min_p"), "{}", desk.picture());
+    desk.say("/model qw");
+    assert!(desk.effects.contains(&Effect::Fetch("qwen2.5-coder-0.5b".into())));
+}
+
+#[test]
 fn earlier_inputs_are_found_by_a_part_of_them() {
     let mut desk = Desk::ready(SIZES[0]);
     for text in ["/set temp 1", "/context", "/set top_k 3"] {

@@ -8,6 +8,7 @@
 
 mod app;
 mod chat;
+mod completion;
 mod composer;
 mod editor;
 mod format;

@@ -4,7 +4,7 @@ use super::{command, engine, models};
 use crate::protocol::{Command, PARAMS, SequenceState};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
 use crate::tui::keymap::{self, Action};
-use crate::tui::slash;
+use crate::tui::{completion, slash};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub fn keep_focus_visible(app: &mut App) {
 }
 
 pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effect>) {
-    let completing = app.focus == Focus::Input && !slash::completions(&app.composer.text()).is_empty();
+    let completing = app.focus == Focus::Input && !completion::offered(app).is_empty();
     match action {
         Action::Submit => submit(app, effects),
         Action::Newline => app.composer.newline(),
@@ -140,10 +140,9 @@ pub fn params_changed(app: &mut App, name: &'static str, effects: &mut Vec<Effec
 }
 
 fn submit(app: &mut App, effects: &mut Vec<Effect>) {
-    let offered = slash::completions(&app.composer.text());
-    if let Some(spec) = offered.get(app.completion) {
-        let name = spec.name;
-        app.composer.set(&format!("/{name}"));
+    let chosen = completion::offered(app).into_iter().nth(app.completion);
+    if let Some(choice) = chosen.filter(|choice| choice.eager || app.completion > 0) {
+        app.composer.set(&choice.line);
     }
     app.completion = 0;
     if app.composer.text().trim().is_empty() {
@@ -208,15 +207,15 @@ fn interrupt(app: &mut App, effects: &mut Vec<Effect>) {
 }
 
 fn complete(app: &mut App) {
-    let offered = slash::completions(&app.composer.text());
-    if let Some(spec) = offered.get(app.completion.min(offered.len().saturating_sub(1))) {
-        app.composer.set(&format!("/{} ", spec.name));
+    let offered = completion::offered(app);
+    if let Some(choice) = offered.get(app.completion.min(offered.len().saturating_sub(1))) {
+        app.composer.set(&format!("{} ", choice.line));
         app.completion = 0;
     }
 }
 
 fn move_completion(app: &mut App, by: isize) {
-    let length = slash::completions(&app.composer.text()).len();
+    let length = completion::offered(app).len();
     app.completion = (app.completion as isize + by).rem_euclid(length.max(1) as isize) as usize;
 }
 

@@ -2,7 +2,7 @@
 
 use super::paint;
 use crate::tui::app::{App, Focus, ModelState, Panel};
-use crate::tui::slash;
+use crate::tui::completion;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -44,7 +44,7 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
         Focus::Input if app.composer.recall().is_some() => {
             vec![("^R", "older"), ("Enter", "take it"), ("Esc", "leave it")]
         }
-        Focus::Input if !slash::completions(&app.composer.text()).is_empty() => {
+        Focus::Input if !completion::offered(app).is_empty() => {
             vec![("↑↓", "choose"), ("Tab", "complete"), ("Enter", "run")]
         }
         Focus::Input => {
