@@ -50,7 +50,7 @@ pub fn completion(app: &App, below: Rect, buf: &mut Buffer) {
         return;
     }
     let height = (offered.len() as u16).min(below.y - 2).min(10);
-    let width = below.width.min(72);
+    let width = below.width.min(if below.width < 160 { 72 } else { 100 });
     let area = Rect { x: below.x, y: below.y - height, width, height };
     Clear.render(area, buf);
     let chosen = app.completion.min(offered.len() - 1);
