@@ -234,6 +234,31 @@ fn control_z_goes_to_the_shell_and_fg_comes_back() {
 }
 
 #[test]
+fn the_editor_gets_the_terminal_and_every_key_and_the_screen_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let editor = folder.path().join("editor");
+    // Says what it is given, reads a line as a shell would, and saves both.
+    let script = "#!/bin/sh\necho editing: $(cat \"$1\")\nread line\necho \" $line\" >> \"$1\"\n";
+    std::fs::write(&editor, script).unwrap();
+    std::fs::set_permissions(&editor, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = CommandBuilder::new(demo());
+    command.env("TERM", "xterm-256color");
+    command.env("VISUAL", &editor);
+    let mut terminal = Terminal::spawn(command);
+    terminal.wait_for("ready in");
+    terminal.send(b"draft");
+    terminal.wait_for("› draft");
+    terminal.send(b"\x07");
+    terminal.wait_for("editing: draft");
+    terminal.wait_until("terminal given back", Terminal::is_given_back);
+    terminal.send(b"and every key\n");
+    terminal.wait_for("› draft and every key");
+    assert!(terminal.is_raw());
+    terminal.send(b"!");
+    terminal.wait_for("› draft and every key!");
+}
+
+#[test]
 fn late_answers_of_the_terminal_are_not_typed() {
     // BUGLOG X27: colour, device attributes, cursor position, a device control string.
     let mut terminal = Terminal::ready(&[]);

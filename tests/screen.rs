@@ -59,6 +59,10 @@ impl Desk {
                 let events = self.engine.command(command.clone());
                 self.effects.push(effect);
                 self.tell(Message::Engine(events));
+            } else if let Effect::Open(name) = &effect {
+                let opening = Message::Opening(name.clone());
+                self.effects.push(effect);
+                self.tell(opening);
             } else {
                 self.effects.push(effect);
             }
@@ -258,6 +262,20 @@ fn four_streams_of_one_batch_stand_side_by_side() {
 }
 
 #[test]
+fn a_finished_stream_shows_its_whole_seed() {
+    for size in SIZES {
+        let mut desk = Desk::ready(size);
+        desk.say("/set seed 4108349267");
+        desk.say("/parallel 4 Tell me about the sky");
+        desk.finish();
+        desk.buffer();
+        desk.tell(Message::Key(KeyEvent::new(KeyCode::Home, KeyModifiers::CONTROL)));
+        let picture = desk.picture();
+        assert!(picture.contains("─ seed 4108349267 ─"), "{picture}");
+    }
+}
+
+#[test]
 fn several_prompts_are_several_requests_and_no_part_of_the_chat() {
     let mut desk = Desk::ready(SIZES[2]);
     desk.say("/parallel one | two | three");
@@ -437,6 +455,103 @@ fn help_lists_the_keys_and_commands_there_are() {
 }
 
 #[test]
+fn a_failed_download_says_why_in_view_and_what_waits_stays_below() {
+    let mut desk = Desk::new(SIZES[0]);
+    desk.tell(Message::Models(catalogue(false)));
+    desk.press(KeyCode::Enter);
+    desk.say("hello");
+    let why = "no network: pip and the hub were tried in turn, and neither could be reached; \
+               put SmolLM2-135M-Instruct.Q4_1.gguf into /home/me/.local/share/glassbox/models/smollm2-135m, \
+               or open any other GGUF file by its path";
+    desk.tell(Message::Fetch(FetchEvent::Failed(why.into())));
+    let picture = desk.picture();
+    let at = |text| picture.find(text).unwrap_or_else(|| panic!("no {text:?} in\n{picture}"));
+    assert!(at("! smollm2-135m was not fetched: no network") < at("› hello"), "{picture}");
+    assert!(at("› hello") < at("Enter fetches smollm2-135m, 98 MB"), "{picture}");
+}
+
+#[test]
+fn a_download_that_has_hardly_begun_foretells_nothing() {
+    let mut desk = Desk::new(SIZES[0]);
+    desk.tell(Message::Models(catalogue(false)));
+    desk.press(KeyCode::Enter);
+    let progress = |done| FetchEvent::Progress { done, total: 98_362_432, source: "a mirror".into() };
+    desk.tell(Message::Fetch(progress(0)));
+    desk.wait(7_000);
+    desk.tell(Message::Fetch(progress(1_000)));
+    assert!(!desk.picture().contains("left"), "{}", desk.picture());
+    desk.tell(Message::Fetch(progress(14_000_000)));
+    assert!(desk.picture().contains("2.0 MB/s · 42 s left"), "{}", desk.picture());
+}
+
+#[test]
+fn a_model_that_cannot_be_opened_leaves_the_one_in_use() {
+    let mut desk = Desk::ready(SIZES[1]);
+    desk.say("Why?");
+    desk.steps(5);
+    let update = |desk: &mut Desk, message| update(&mut desk.app, message, desk.now);
+    let why = "no such file".to_owned();
+    update(&mut desk, Message::OpenFailed { name: "/nowhere.gguf".into(), why });
+    assert!(desk.picture().contains("/nowhere.gguf cannot be opened: no such file"), "{}", desk.picture());
+    desk.finish();
+    assert!(desk.app.ready().is_some() && desk.picture().contains("blue"), "{}", desk.picture());
+}
+
+#[test]
+fn a_long_message_is_shown_by_its_beginning_and_sent_in_full() {
+    let mut desk = Desk::ready(SIZES[0]);
+    let text = (0..1_000).map(|i| format!("line {i}")).collect::<Vec<_>>().join("\n");
+    desk.tell(Message::Paste(text.clone()));
+    desk.press(KeyCode::Enter);
+    let [Command::Submit(request)] = desk.sent()[..] else { panic!("{:?}", desk.effects) };
+    assert_eq!(request.prompt, Prompt::Chat(vec![glassbox::protocol::Message::new(Role::User, text)]));
+    let picture = desk.picture();
+    assert!(picture.contains("line 9\n") && !picture.contains("line 10"), "{picture}");
+    assert!(picture.contains("… 1,000 lines, 9 kB in all"), "{picture}");
+}
+
+#[test]
+fn commands_are_answered_in_view_also_when_scrolled_back() {
+    let mut desk = Desk::ready(SIZES[0]);
+    for _ in 0..3 {
+        desk.say("Why?");
+        desk.finish();
+    }
+    desk.buffer();
+    desk.press(KeyCode::PageUp);
+    desk.say("/context");
+    assert!(desk.picture().contains("of 8,192 tokens"), "{}", desk.picture());
+}
+
+#[test]
+fn few_used_blocks_of_many_are_a_cell_each() {
+    let mut desk = Desk::ready(SIZES[1]);
+    desk.say("Why?");
+    desk.steps(60);
+    let mut snapshot = desk.engine.snapshot();
+    let owned = snapshot.kv.owned;
+    snapshot.kv.blocks.resize(8_193, BlockView::default());
+    desk.tell(Message::Snapshot(Arc::new(snapshot)));
+    let picture = desk.picture();
+    let cells = picture.matches(['█', '▓']).count();
+    let map = picture.lines().skip_while(|l| !l.contains("2 kv blocks")).skip(1).take(4);
+    let in_map: usize = map.map(|l| l.rsplit('│').next().unwrap_or("").matches('█').count()).sum();
+    assert!(owned > 1 && cells >= owned, "{picture}");
+    assert_eq!(in_map, owned, "{picture}");
+    assert!(picture.contains("8,193 blocks of 16"), "{picture}");
+}
+
+#[test]
+fn the_sampling_panel_says_rank_and_log_probability_of_the_drawn_token() {
+    for size in SIZES {
+        let mut desk = Desk::ready(size);
+        desk.say("Why?");
+        desk.steps(60);
+        assert!(desk.picture().contains("H 0.91→0.71 nat · rank 1 · logp -0.34"), "{}", desk.picture());
+    }
+}
+
+#[test]
 fn models_are_listed_and_switched_with_the_keyboard() {
     let mut desk = Desk::ready(SIZES[1]);
     desk.press(KeyCode::F(2));
@@ -459,6 +574,58 @@ fn commands_complete_with_tab_and_run_with_enter() {
     desk.type_text("/paus");
     desk.press(KeyCode::Enter);
     assert_eq!(desk.sent(), [&Command::Pause]);
+}
+
+#[test]
+fn names_after_a_command_complete_too() {
+    let mut desk = Desk::ready(SIZES[0]);
+    desk.type_text("/set te");
+    assert!(desk.picture().contains("temperature                  0.8"), "{}", desk.picture());
+    desk.press(KeyCode::Tab);
+    assert_eq!(desk.app.composer_text(), "/set temperature ");
+    desk.type_text("0.3");
+    desk.press(KeyCode::Enter);
+    assert_eq!(desk.app.params.temperature, 0.3);
+    desk.say("/set ");
+    assert!(desk.picture().contains("min_p"), "{}", desk.picture());
+    desk.say("/model qw");
+    assert!(desk.effects.contains(&Effect::Fetch("qwen2.5-coder-0.5b".into())));
+}
+
+#[test]
+fn earlier_inputs_are_found_by_a_part_of_them() {
+    let mut desk = Desk::ready(SIZES[0]);
+    for text in ["/set temp 1", "/context", "/set top_k 3"] {
+        desk.say(text);
+    }
+    desk.type_text("draft");
+    desk.ctrl('r');
+    desk.type_text("set");
+    assert_eq!(desk.app.composer_text(), "/set top_k 3");
+    desk.ctrl('r');
+    assert_eq!(desk.app.composer_text(), "/set temp 1");
+    assert!(desk.picture().contains("earlier inputs with: set"), "{}", desk.picture());
+    desk.press(KeyCode::Esc);
+    assert_eq!(desk.app.composer_text(), "draft");
+    desk.ctrl('r');
+    desk.type_text("con");
+    desk.press(KeyCode::Enter);
+    assert_eq!(desk.app.composer_text(), "/context");
+}
+
+#[test]
+fn a_draft_goes_to_the_editor_with_its_pastes_and_comes_back() {
+    let mut desk = Desk::ready(SIZES[0]);
+    let paste = "x\n".repeat(30);
+    desk.tell(Message::Paste(paste.clone()));
+    desk.type_text("why?");
+    desk.ctrl('g');
+    assert_eq!(desk.effects.last(), Some(&Effect::Edit(format!("{paste}why?"))));
+    desk.tell(Message::Edited(Ok("shorter".into())));
+    assert_eq!(desk.app.composer_text(), "shorter");
+    desk.tell(Message::Edited(Err("vi ended with exit status: 1".into())));
+    assert_eq!(desk.app.composer_text(), "shorter");
+    assert!(desk.picture().contains("as it was: vi ended"), "{}", desk.picture());
 }
 
 #[test]

@@ -10,4 +10,4 @@ pub use clock::Clock;
 pub use histogram::Summary;
 pub use nearest::nearest;
 pub use ring::Ring;
-pub use visible::{is_dangerous, visible};
+pub use visible::{escape, is_dangerous, visible};

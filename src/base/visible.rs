@@ -11,14 +11,18 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match c {
-            _ if !is_dangerous(c) => out.push(c),
-            '\r' => out.push_str("\\r"),
-            '\0'..='\x7f' => write!(out, "\\x{:02x}", c as u32).expect("a String takes everything"),
-            _ => write!(out, "\\u{{{:x}}}", c as u32).expect("a String takes everything"),
-        }
+        if is_dangerous(c) { escape(c, &mut out) } else { out.push(c) }
     }
     Cow::Owned(out)
+}
+
+/// Writes the character as [`visible`] does where it is dangerous.
+pub fn escape(c: char, out: &mut String) {
+    match c {
+        '\r' => out.push_str("\\r"),
+        '\0'..='\x7f' => write!(out, "\\x{:02x}", c as u32).expect("a String takes everything"),
+        _ => write!(out, "\\u{{{:x}}}", c as u32).expect("a String takes everything"),
+    }
 }
 
 /// Zero-width joiner and variation selectors are left alone: emoji need them.

@@ -23,12 +23,19 @@ pub enum Message {
     Engine(Vec<Event>),
     /// Its threads ended without being told to.
     EngineGone,
-    OpenFailed(String),
+    /// A model is being opened; the one before is given up.
+    Opening(String),
+    /// The one before stays.
+    OpenFailed {
+        name: String,
+        why: String,
+    },
     Snapshot(Arc<Snapshot>),
     Fetch(FetchEvent),
     /// A thread of the program panicked; the screen goes on.
     Panicked(String),
     Copied(Result<(), String>),
+    Edited(Result<String, String>),
 }
 
 /// Something for the event loop to do.
@@ -42,6 +49,8 @@ pub enum Effect {
     Copy(String),
     /// Add to the history file.
     Remember(String),
+    /// Let the person's editor have the terminal and this text.
+    Edit(String),
     Suspend,
     Redraw,
     Quit,
@@ -227,7 +236,12 @@ impl Panels {
 #[derive(Clone, Debug)]
 pub struct ParsedToken {
     pub seq: SeqId,
+    /// The how-manieth generated token of its sequence, from 0.
+    pub index: usize,
     pub id: u32,
+    /// Among all tokens, and natural, both before penalties and temperature.
+    pub rank: u32,
+    pub logprob: f32,
     pub text: String,
     pub channel: Channel,
     pub held: String,

@@ -1,5 +1,6 @@
 //! The conversation: turns with their answers, and notes between them.
 
+use super::format;
 use super::transcript::Document;
 use crate::protocol::{
     Event, FinishReason, Message, Outcome, PARAMS, Part, RequestId, Role, SamplingParams, SeqId, TokenInfo,
@@ -64,8 +65,11 @@ pub struct Answer {
 }
 
 impl Chat {
+    /// Said above the messages that wait: a question and its answer stay together.
     pub fn note(&mut self, level: Level, text: impl AsRef<str>) {
-        self.entries.push(Entry::Note(Note { level, shown: Document::note(text.as_ref()) }));
+        let waits = |entry: &Entry| matches!(entry, Entry::Turn(turn) if turn.queued);
+        let at = self.entries.iter().position(waits).unwrap_or(self.entries.len());
+        self.entries.insert(at, Entry::Note(Note { level, shown: Document::note(text.as_ref()) }));
     }
 
     pub fn turns(&self) -> impl DoubleEndedIterator<Item = &Turn> {
@@ -125,7 +129,7 @@ impl Turn {
     pub fn new(text: &str) -> Self {
         Self {
             text: text.to_owned(),
-            shown: Document::plain(text),
+            shown: Document::plain(&folded(text)),
             answers: Vec::new(),
             queued: false,
             side: false,
@@ -191,8 +195,7 @@ impl Answer {
 
     /// Milliseconds from sending to the first token: the engine's own measure once it is known.
     pub fn ttft_ms(&self) -> Option<f64> {
-        let measured =
-            self.outcome.as_ref().filter(|o| o.usage.completion_tokens > 0).map(|o| o.timings.ttft_ms);
+        let measured = self.outcome.as_ref().map(|o| o.timings.ttft_ms).filter(|ms| *ms > 0.0);
         measured.or_else(|| Some((self.first_token? - self.submitted).as_secs_f64() * 1e3))
     }
 
@@ -202,6 +205,23 @@ impl Answer {
         if token.channel == crate::protocol::Channel::Reasoning {
             self.reasoning_tokens += 1;
         }
+    }
+}
+
+/// A long message as the transcript shows it: its beginning and its size. The model gets all of it.
+fn folded(text: &str) -> String {
+    const LINES: usize = 10;
+    const CHARACTERS: usize = 1_500;
+    let lines = text.lines().count();
+    if lines <= 2 * LINES && text.len() <= 2 * CHARACTERS {
+        return text.to_owned();
+    }
+    let start: Vec<&str> = text.lines().take(LINES).collect();
+    let start: String = start.join("\n").chars().take(CHARACTERS).collect();
+    let size = format::bytes(text.len() as u64);
+    match lines {
+        1 => format!("{start}…\n… {size} in all"),
+        lines => format!("{start}\n… {} lines, {size} in all", format::count(lines as u64)),
     }
 }
 

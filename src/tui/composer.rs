@@ -1,5 +1,6 @@
 //! The input: an editor of one to ten rows, its history, and large pastes kept as chips.
 
+use super::recall::Recall;
 use super::sanitize;
 use super::theme::{Role, Theme};
 use crossterm::event::KeyEvent;
@@ -22,11 +23,18 @@ pub struct Composer {
     browsing: Option<(usize, String)>,
     /// The chip's text in the input, and what it stands for.
     chips: Vec<(String, String)>,
+    recall: Option<Recall>,
 }
 
 impl Default for Composer {
     fn default() -> Self {
-        Self { area: editor(Vec::new()), history: Vec::new(), browsing: None, chips: Vec::new() }
+        Self {
+            area: editor(Vec::new()),
+            history: Vec::new(),
+            browsing: None,
+            chips: Vec::new(),
+            recall: None,
+        }
     }
 }
 
@@ -57,12 +65,57 @@ impl Composer {
         self.browsing = None;
     }
 
+    /// What is written, chips unfolded.
+    pub fn whole_text(&self) -> String {
+        self.chips.iter().fold(self.text(), |text, (chip, content)| text.replacen(chip, content, 1))
+    }
+
+    /// What came back from an editor, in place of all that was written.
+    pub fn replace(&mut self, text: &str) {
+        self.clear();
+        self.paste(text);
+    }
+
+    pub fn recall(&self) -> Option<&Recall> {
+        self.recall.as_ref()
+    }
+
+    pub fn recall_start(&mut self) {
+        self.recall = Some(Recall::new(self.whole_text(), self.history.len()));
+    }
+
+    pub fn recall_older(&mut self) {
+        self.recalled(Recall::older);
+    }
+
+    /// Another letter of what is looked for, or one less.
+    pub fn recall_type(&mut self, letter: Option<char>) {
+        if let Some(recall) = &mut self.recall {
+            match letter {
+                Some(c) => recall.query.push(c),
+                None => drop(recall.query.pop()),
+            }
+        }
+        self.recalled(Recall::newest);
+    }
+
+    /// With what was found, or with what was being written before.
+    pub fn recall_end(&mut self, take: bool) {
+        if let Some(recall) = self.recall.take().filter(|_| !take) {
+            self.replace(&recall.draft);
+        }
+    }
+
+    fn recalled(&mut self, look: for<'a> fn(&mut Recall, &'a [String]) -> Option<&'a str>) {
+        let found = self.recall.as_mut().and_then(|recall| look(recall, &self.history)).map(str::to_owned);
+        if let Some(text) = found {
+            self.set(&text);
+        }
+    }
+
     /// Takes the input, chips unfolded, and remembers it as typed.
     pub fn take(&mut self) -> String {
-        let mut text = self.text();
-        for (chip, content) in &self.chips {
-            text = text.replacen(chip, content, 1);
-        }
+        let text = self.whole_text();
         self.remember(&text);
         self.clear();
         text
@@ -284,7 +337,7 @@ mod tests {
     fn pasted_escapes_are_seen_and_sent_as_text() {
         let mut composer = Composer::default();
         composer.paste("a\x1b[31mb\u{9b}c");
-        assert_eq!(composer.take(), "a\\x1b[31mb\\x9bc");
+        assert_eq!(composer.take(), "a\\x1b[31mb\\u{9b}c");
     }
 
     #[test]

@@ -101,6 +101,12 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
+/// Two decimals; never `-0.00`.
+pub fn decimal(x: f32) -> String {
+    let text = format!("{x:.2}");
+    if text == "-0.00" { "0.00".into() } else { text }
+}
+
 /// `71.2%`; never `100.0%` for what is less.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
@@ -143,6 +149,10 @@ mod tests {
         assert_eq!(
             (percent(0.9999), percent(1.0), percent(0.0001)),
             ("99.9%".into(), "100.0%".into(), "<0.1%".into())
+        );
+        assert_eq!(
+            (decimal(-0.0), decimal(-0.004), decimal(-0.3)),
+            ("0.00".into(), "0.00".into(), "-0.30".into())
         );
         assert_eq!(quoted(" a\n\u{1b}"), "\" a\\n\\x1b\"");
     }

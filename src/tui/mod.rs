@@ -8,11 +8,14 @@
 
 mod app;
 mod chat;
+mod completion;
 mod composer;
+mod editor;
 mod format;
 mod keymap;
 mod meter;
 mod port;
+mod recall;
 mod replies;
 mod run;
 mod sanitize;

@@ -7,7 +7,7 @@ use super::replies::ReplyFilter;
 use super::signals::{Signal, Signals};
 use super::terminal::Screen;
 use super::theme::{Depth, Theme};
-use super::{transcript, update};
+use super::{editor, transcript, update};
 use crate::base::Clock;
 use crate::protocol::{Command, Event as EngineEvent, Handle, Snapshot};
 use crossterm::event::{Event as TerminalEvent, EventStream};
@@ -68,6 +68,8 @@ struct Session {
     clipboard: Option<arboard::Clipboard>,
     /// To the shell, as soon as the message is dealt with.
     suspend: bool,
+    /// To the editor, likewise.
+    edit: Option<String>,
     ended: Option<Ended>,
 }
 
@@ -104,6 +106,7 @@ impl Session {
             seen: Arc::default(),
             clipboard: None,
             suspend: false,
+            edit: None,
             ended: None,
         };
         let result = session.live(&mut panicked).await;
@@ -145,8 +148,22 @@ impl Session {
                 self.signals.suspend().await;
                 self.come_back()?;
             }
+            if let Some(text) = self.edit.take() {
+                // Its thread would take the editor's keys.
+                drop(keys);
+                self.edit(&text)?;
+                keys = EventStream::new();
+            }
             self.draw_if_due()?;
         }
+    }
+
+    /// The engine goes on meanwhile; what it reports waits.
+    fn edit(&mut self, text: &str) -> anyhow::Result<()> {
+        self.screen.leave()?;
+        let edited = editor::edit(text).map_err(|e| e.to_string());
+        self.come_back()?;
+        self.handle_message(Message::Edited(edited))
     }
 
     /// After a stop: the shell has had the terminal meanwhile.
@@ -271,6 +288,7 @@ impl Session {
                     let _ = append_history(path, &text);
                 }
             }
+            Effect::Edit(text) => self.edit = Some(text),
             Effect::Suspend => self.suspend = true,
             Effect::Redraw => {
                 self.screen.forget()?;
@@ -282,16 +300,15 @@ impl Session {
     }
 
     fn open(&mut self, name: &str) -> anyhow::Result<()> {
-        if let Some(old) = self.handle.take() {
-            let _ = old.commands.send(Command::Shutdown);
-        }
         match self.models.open(name) {
             Ok(handle) => {
                 self.seen = handle.snapshot.load();
-                self.handle = Some(handle);
-                Ok(())
+                if let Some(old) = self.handle.replace(handle) {
+                    let _ = old.commands.send(Command::Shutdown);
+                }
+                self.handle_message(Message::Opening(name.to_owned()))
             }
-            Err(why) => self.handle_message(Message::OpenFailed(why)),
+            Err(why) => self.handle_message(Message::OpenFailed { name: name.to_owned(), why }),
         }
     }
 

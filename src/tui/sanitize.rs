@@ -1,15 +1,15 @@
-//! Foreign text made safe to draw: whatever a terminal might obey, or a reader might be deceived
-//! by, becomes a visible escape. Copying and the conversation itself keep the original.
+//! Foreign text made safe to draw in cells: [`crate::base::visible`], and what a cell grid and the
+//! transcript's marks need besides. Copying and the conversation itself keep the original.
 
+use crate::base::{escape, is_dangerous};
 use std::borrow::Cow;
-use std::fmt::Write;
 
 /// Drawn in place of nothing else: the transcript puts marks into its text with this character and
 /// the next ones. It is private use, so foreign text loses it here.
 pub const MARK: char = '\u{E000}';
 
-/// The text with every control, bidirectional and invisible format character written out. Line
-/// breaks stay, a tab becomes four spaces, a carriage return before a line break goes.
+/// The text with every dangerous character written out. Line breaks stay, a tab becomes four
+/// spaces, a carriage return before a line break goes.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(needs_care) {
         return Cow::Borrowed(text);
@@ -33,21 +33,8 @@ pub fn one_line(text: &str) -> String {
     visible(text).replace('\n', " ")
 }
 
-fn escape(c: char, out: &mut String) {
-    // Writing to a String cannot fail.
-    let _ = match c as u32 {
-        code @ 0..=0xff => write!(out, "\\x{code:02x}"),
-        code => write!(out, "\\u{{{code:x}}}"),
-    };
-}
-
-/// Zero-width joiners and variation selectors are left alone: emoji and several scripts need them.
 fn needs_care(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
-            | '\u{E000}'..='\u{E0FF}')
+    is_dangerous(c) || c == '\t' || matches!(c, '\u{E000}'..='\u{E0FF}')
 }
 
 #[cfg(test)]
@@ -87,6 +74,6 @@ mod tests {
     fn line_breaks_tabs_and_emoji_joiners_stay() {
         assert_eq!(visible("a\r\nb\tc"), "a\nb    c");
         assert_eq!(visible("👩\u{200d}🔬 e\u{301}"), "👩\u{200d}🔬 e\u{301}");
-        assert_eq!(one_line("a\nb\r"), "a b\\x0d");
+        assert_eq!(one_line("a\nb\r"), "a b\\r");
     }
 }

@@ -1,5 +1,7 @@
 //! Slash commands: a table, and reading a line against it.
 
+use crate::base;
+
 /// A command and what it does, for completion and help.
 pub struct Spec {
     pub name: &'static str,
@@ -94,31 +96,8 @@ pub fn completions(line: &str) -> Vec<&'static Spec> {
         .collect()
 }
 
-/// The known name with the fewest edits, if few enough.
-pub fn nearest_of<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = 1 + name.chars().count() / 3;
-    let scored = known.into_iter().map(|k| (edits(name, k), k));
-    scored.min_by_key(|(distance, _)| *distance).filter(|(distance, _)| *distance <= limit).map(|(_, k)| k)
-}
-
 fn nearest(name: &str) -> Option<&'static str> {
-    nearest_of(name, COMMANDS.iter().flat_map(|s| std::iter::once(&s.name).chain(s.aliases)).copied())
-}
-
-/// Levenshtein distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+    base::nearest(name, COMMANDS.iter().flat_map(|s| std::iter::once(&s.name).chain(s.aliases)).copied())
 }
 
 #[cfg(test)]

@@ -414,7 +414,7 @@ fn trace(s: &Sequence, drawn: u32, text: &str) -> SamplingTrace {
     let top_k = if p.top_k == 0 { VOCAB } else { p.top_k as usize };
     SamplingTrace {
         seq: s.seq,
-        index: s.said,
+        index: s.said.saturating_sub(1),
         params: p.clone(),
         stages: vec![
             stage(Stage::Raw, VOCAB, true),

@@ -1,11 +1,12 @@
 //! What slash commands do.
 
 use super::{engine, keys, models};
+use crate::base::nearest;
 use crate::protocol::{Command, PARAMS, ParamSpec};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
 use crate::tui::chat::{Chat, Level};
 use crate::tui::format;
-use crate::tui::slash::{Slash, nearest_of};
+use crate::tui::slash::Slash;
 
 /// More would not be readable, nor much faster.
 const MAX_PARALLEL: u32 = 16;
@@ -102,7 +103,7 @@ fn set_named(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
         }
         (_, Some(spec)) => set(app, spec, value, effects),
         (name, None) => {
-            let nearest = nearest_of(name, PARAMS.iter().map(|s| s.name));
+            let nearest = nearest(name, PARAMS.iter().map(|s| s.name));
             let hint = nearest.map_or("/set lists them".into(), |n| format!("did you mean {n}?"));
             app.chat.note(Level::Bad, format!("no parameter {name:?}; {hint}"));
         }
@@ -202,7 +203,7 @@ fn stats(app: &mut App) {
     };
     let (t, u) = (&last.timings, &last.usage);
     let text = format!(
-        "last answer: {} · {} tokens of {} prompt tokens ({} cached) · seed {}\nTTFT {} · ITL {} · TPOT {} · {} tok/s · prompt {} tok/s · queued {} · in all {}",
+        "last answer: {} · {} tokens, after a prompt of {} ({} cached) · seed {}\nTTFT {} · ITL {} · TPOT {} · {} tok/s · prompt {} tok/s · queued {} · in all {}",
         last.reason.name(),
         u.completion_tokens,
         u.prompt_tokens,

@@ -63,6 +63,9 @@ pub fn regenerate(app: &mut App, effects: &mut Vec<Effect>) {
         turn.answers.push(answer);
     }
     app.scroll = None;
+    if let Some(seed) = app.params.seed {
+        app.say(format!("with seed {seed} again; /set seed none lets it vary"));
+    }
 }
 
 /// One batch of several answers: `n` to one prompt, or one to each of several.
@@ -108,9 +111,13 @@ fn one(app: &mut App, event: Event) {
         Event::Note(text) => app.chat.note(Level::Info, text),
         Event::PromptLogprobs { .. } => {}
         Event::Token { seq, token } => {
+            let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {
                 seq: *seq,
+                index,
                 id: token.id,
+                rank: token.rank,
+                logprob: token.logprob,
                 text: token.text.clone(),
                 channel: token.channel,
                 held: token.held.clone(),

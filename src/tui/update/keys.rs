@@ -4,7 +4,7 @@ use super::{command, engine, models};
 use crate::protocol::{Command, PARAMS, SequenceState};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
 use crate::tui::keymap::{self, Action};
-use crate::tui::slash;
+use crate::tui::{completion, slash};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::time::Duration;
 
@@ -18,6 +18,9 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
         return;
     }
     if app.panels.typing.is_some() && typing(app, key, effects) {
+        return;
+    }
+    if app.focus == Focus::Input && recalling(app, key) {
         return;
     }
     match keymap::action(key, app.focus) {
@@ -49,7 +52,7 @@ pub fn keep_focus_visible(app: &mut App) {
 }
 
 pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effect>) {
-    let completing = app.focus == Focus::Input && !slash::completions(&app.composer.text()).is_empty();
+    let completing = app.focus == Focus::Input && !completion::offered(app).is_empty();
     match action {
         Action::Submit => submit(app, effects),
         Action::Newline => app.composer.newline(),
@@ -78,6 +81,8 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::HistoryForward if completing => move_completion(app, 1),
         Action::HistoryBack => app.composer.up(),
         Action::HistoryForward => app.composer.down(),
+        Action::SearchHistory => app.composer.recall_start(),
+        Action::OpenEditor => effects.push(Effect::Edit(app.composer.whole_text())),
         Action::ClearToLineStart => app.composer.clear_to_line_start(),
         Action::TogglePanel(panel) => toggle_panel(app, panel),
         Action::Zoom => app.panels.zoomed = !app.panels.zoomed,
@@ -135,10 +140,9 @@ pub fn params_changed(app: &mut App, name: &'static str, effects: &mut Vec<Effec
 }
 
 fn submit(app: &mut App, effects: &mut Vec<Effect>) {
-    let offered = slash::completions(&app.composer.text());
-    if let Some(spec) = offered.get(app.completion) {
-        let name = spec.name;
-        app.composer.set(&format!("/{name}"));
+    let chosen = completion::offered(app).into_iter().nth(app.completion);
+    if let Some(choice) = chosen.filter(|choice| choice.eager || app.completion > 0) {
+        app.composer.set(&choice.line);
     }
     app.completion = 0;
     if app.composer.text().trim().is_empty() {
@@ -146,6 +150,8 @@ fn submit(app: &mut App, effects: &mut Vec<Effect>) {
     }
     let text = app.composer.take();
     effects.push(Effect::Remember(text.clone()));
+    // What comes of it stands at the end.
+    app.scroll = None;
     let text = text.trim_end();
     match slash::read(text) {
         slash::Line::Message(message) => engine::submit(app, message, effects),
@@ -201,15 +207,15 @@ fn interrupt(app: &mut App, effects: &mut Vec<Effect>) {
 }
 
 fn complete(app: &mut App) {
-    let offered = slash::completions(&app.composer.text());
-    if let Some(spec) = offered.get(app.completion.min(offered.len().saturating_sub(1))) {
-        app.composer.set(&format!("/{} ", spec.name));
+    let offered = completion::offered(app);
+    if let Some(choice) = offered.get(app.completion.min(offered.len().saturating_sub(1))) {
+        app.composer.set(&format!("{} ", choice.line));
         app.completion = 0;
     }
 }
 
 fn move_completion(app: &mut App, by: isize) {
-    let length = slash::completions(&app.composer.text()).len();
+    let length = completion::offered(app).len();
     app.completion = (app.completion as isize + by).rem_euclid(length.max(1) as isize) as usize;
 }
 
@@ -317,6 +323,29 @@ fn begin_typing(app: &mut App, key: KeyEvent) {
     if app.focus == Focus::Panel(Panel::Sampling) && key.code == KeyCode::Enter {
         app.panels.typing = Some(String::new());
     }
+}
+
+/// A key while earlier inputs are searched; false lets it act as usual.
+fn recalling(app: &mut App, key: KeyEvent) -> bool {
+    if app.composer.recall().is_none() {
+        return false;
+    }
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        KeyCode::Char('r') if control => app.composer.recall_older(),
+        KeyCode::Char('c' | 'g') if control => app.composer.recall_end(false),
+        KeyCode::Esc => app.composer.recall_end(false),
+        KeyCode::Enter => app.composer.recall_end(true),
+        KeyCode::Backspace => app.composer.recall_type(None),
+        KeyCode::Char(c) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() => {
+            app.composer.recall_type(Some(c));
+        }
+        _ => {
+            app.composer.recall_end(true);
+            return false;
+        }
+    }
+    true
 }
 
 /// A key while a value is being typed; false lets it act as usual.

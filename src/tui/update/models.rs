@@ -1,12 +1,12 @@
 //! Choosing, fetching and opening models.
 
-use crate::protocol::{Command, LoadStage};
+use crate::base::nearest;
+use crate::protocol::LoadStage;
 use crate::tui::app::{App, Effect, Fetch, ModelState};
 use crate::tui::chat::Level;
 use crate::tui::format;
 use crate::tui::meter::Meter;
 use crate::tui::port::{FetchEvent, ModelChoice};
-use crate::tui::slash::nearest_of;
 
 /// The first list decides what opens; later ones are shown.
 pub fn listed(app: &mut App, choices: Vec<ModelChoice>, effects: &mut Vec<Effect>) {
@@ -48,7 +48,7 @@ pub fn choose(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
         None if name.contains(['/', '.']) => open(app, name, effects),
         None => {
             let known = app.models.iter().map(|m| m.name.as_str());
-            let hint = nearest_of(name, known).map_or(String::new(), |n| format!("; did you mean {n}?"));
+            let hint = nearest(name, known).map_or(String::new(), |n| format!("; did you mean {n}?"));
             app.chat.note(
                 Level::Bad,
                 format!("no model {name:?}{hint} (/model lists them; a path to a .gguf file works too)"),
@@ -104,35 +104,42 @@ pub fn fetched(app: &mut App, event: FetchEvent, effects: &mut Vec<Effect>) {
     }
 }
 
+/// What is running goes on until it is known that the other can be opened.
 pub fn open(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
-    for id in app.chat.running() {
-        effects.push(Effect::Send(Command::Abort(id)));
-    }
+    app.say(format!("opening {name}"));
+    effects.push(Effect::Open(name.to_owned()));
+}
+
+pub fn opening(app: &mut App, name: String) {
     super::engine::close_answers(app, "the model was changed");
-    let loading = ModelState::Loading { name: name.to_owned(), stage: LoadStage::Reading, done: 0, total: 0 };
-    app.model = loading;
+    app.model = ModelState::Loading { name, stage: LoadStage::Reading, done: 0, total: 0 };
     app.snapshot = Default::default();
     app.meter = Meter::default();
     app.parsed.clear();
     app.paused = false;
-    effects.push(Effect::Open(name.to_owned()));
+    app.focused_seq = None;
+    app.flash = None;
 }
 
-pub fn open_failed(app: &mut App, why: String) {
-    let name = match &app.model {
-        ModelState::Loading { name, .. } => name.clone(),
-        _ => String::new(),
-    };
+pub fn open_failed(app: &mut App, name: String, why: &str) {
+    app.flash = None;
     app.chat.note(Level::Bad, format!("{name} cannot be opened: {why}"));
-    app.model = ModelState::Failed { name, message: why };
+    if app.ready().is_none() {
+        app.model = ModelState::Failed { name, message: why.to_owned() };
+    }
 }
 
 fn table(app: &App) -> String {
     let here = app.ready().map(|info| info.name.as_str());
     let wide = app.models.iter().map(|m| format::width(&m.name)).max().unwrap_or(0);
     let row = |m: &ModelChoice| {
-        let mark = if Some(m.name.as_str()) == here { "●" } else { " " };
-        let place = if m.on_disk { "on disk" } else { "to fetch" };
+        let in_use = Some(m.name.as_str()) == here;
+        let mark = if in_use { "●" } else { " " };
+        let place = match m.on_disk {
+            _ if in_use => "in use",
+            true => "on disk",
+            false => "to fetch",
+        };
         let size = format::pad_left(&format::bytes(m.bytes), 8);
         let context = format::count(m.context as u64);
         format!("{mark} {}  {size}  {:<8}  ctx {context:<7} {}", format::pad(&m.name, wide), place, m.licence)

@@ -16,6 +16,7 @@ pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
     let mut lines = vec![head(app, step, back), budget(app, step, width)];
     lines.extend(phases(app, &step.phases, width));
     let foot = 1;
+    let earlier = app.meter.steps.iter().rev().skip(back + 1);
     let room = height.saturating_sub(lines.len() + foot);
     let mut body: Vec<Line> = step.rows.iter().map(|row| row_line(app, row, width)).collect();
     body.extend(step.waiting.iter().map(|w| reason(app, "waits", w.seq.to_string(), &w.reason, Role::Muted)));
@@ -27,6 +28,10 @@ pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
         let hidden = body.len() - room.saturating_sub(1);
         body.truncate(room.saturating_sub(1));
         body.push(Line::styled(format!("and {hidden} more"), muted));
+    }
+    if room >= body.len() + 3 {
+        body.push(Line::default());
+        body.extend(earlier.take(room - body.len()).map(|step| earlier_line(app, step)));
     }
     body.resize(room, Line::default());
     lines.extend(body);
@@ -68,7 +73,8 @@ fn phases(app: &App, p: &Phases, width: usize) -> Vec<Line<'static>> {
     let parts = [
         ("sched", p.schedule_ms, Role::Warn, "░"),
         ("fwd", p.forward_ms, Role::Accent, "█"),
-        ("sample", p.sample_ms, Role::Thought, "▓"),
+        // The projection to the vocabulary is most of it.
+        ("head+sample", p.sample_ms, Role::Thought, "▓"),
         ("out", p.output_ms, Role::Good, "▒"),
     ];
     let total = p.total_ms().max(f64::MIN_POSITIVE);
@@ -81,9 +87,31 @@ fn phases(app: &App, p: &Phases, width: usize) -> Vec<Line<'static>> {
         bar.push(Span::styled(symbol.repeat(end.saturating_sub(used)), theme.style(role)));
         used = end.max(used);
     }
-    let legend =
-        parts.map(|(name, ms, role, _)| Span::styled(format!("{name} {ms:.1}  "), theme.style(role)));
-    vec![Line::from(bar), Line::from(legend.to_vec())]
+    let gap = if width < 52 { " " } else { "   " };
+    let number = |ms: f64| if ms < 9.95 { format!("{ms:.1}") } else { format!("{ms:.0}") };
+    let legend = parts.iter().enumerate().map(|(i, (name, ms, role, _))| {
+        let gap = if i > 0 { gap } else { "" };
+        Span::styled(format!("{gap}{name} {}", number(*ms)), theme.style(*role))
+    });
+    vec![Line::from(bar), Line::from(legend.collect::<Vec<_>>())]
+}
+
+/// `1,058  18 ms  prefill 64 + decode 3`.
+fn earlier_line(app: &App, step: &StepRecord) -> Line<'static> {
+    let tokens = |kind| step.rows.iter().filter(|r| r.kind == kind).map(|r| r.tokens).sum::<usize>();
+    let (prefill, decode) = (tokens(RowKind::Prefill), tokens(RowKind::Decode));
+    let what = match (prefill, decode) {
+        (0, decode) => format!("decode {decode}"),
+        (prefill, 0) => format!("prefill {prefill}"),
+        (prefill, decode) => format!("prefill {prefill} + decode {decode}"),
+    };
+    let role = if prefill > 0 { Role::Warn } else { Role::Muted };
+    let time = format::pad_left(&format::millis(step.phases.total_ms()), 8);
+    let number = format::pad_left(&format::count(step.step), 7);
+    Line::from(vec![
+        Span::styled(format!("{number} {time}  "), app.theme.style(Role::Muted)),
+        Span::styled(what, app.theme.style(role)),
+    ])
 }
 
 /// `1.2 decode   1 tok at 118  " Paris"`.

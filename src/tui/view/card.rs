@@ -10,6 +10,9 @@ use crate::tui::theme::Role;
 use crate::tui::transcript::wrap::wrap;
 use ratatui::text::{Line, Span};
 
+/// Bytes from which a rate says something about the time left.
+const MEASURABLE: u64 = 64_000;
+
 pub fn lines(app: &App, width: u16) -> Option<Vec<Line<'static>>> {
     let width = usize::from(width.min(76));
     if let Some(fetch) = &app.fetch {
@@ -25,6 +28,29 @@ pub fn lines(app: &App, width: u16) -> Option<Vec<Line<'static>>> {
 }
 
 fn offer(app: &App, choice: &ModelChoice, width: usize) -> Vec<Line<'static>> {
+    // Beside what was said it is brief: a failed download's reason must stay in view.
+    if app.chat.entries.is_empty() { full_offer(app, choice, width) } else { brief_offer(app, choice, width) }
+}
+
+fn brief_offer(app: &App, choice: &ModelChoice, width: usize) -> Vec<Line<'static>> {
+    let theme = &app.theme;
+    let muted = theme.style(Role::Muted);
+    let key = |text| Span::styled(text, theme.style(Role::Accent));
+    let what = format!(" fetches {}, {}", sanitize::one_line(&choice.name), format::bytes(choice.bytes));
+    let rest = [
+        key("  /model"),
+        Span::styled(" shows the others; ", muted),
+        key("/model PATH.gguf"),
+        Span::styled(" opens any file", muted),
+    ];
+    let lines = vec![
+        Line::from(vec![key("  Enter"), Span::styled(what, theme.style(Role::Text))]),
+        Line::from(rest.to_vec()),
+    ];
+    lines.into_iter().map(|line| paint::fit_line(line, width)).collect()
+}
+
+fn full_offer(app: &App, choice: &ModelChoice, width: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let muted = theme.style(Role::Muted);
     let facts = [
@@ -65,8 +91,8 @@ fn fetching(app: &App, fetch: &Fetch, width: usize) -> Vec<Line<'static>> {
     let muted = theme.style(Role::Muted);
     let share = fetch.done as f64 / fetch.total.max(1) as f64;
     let spent = (app.now.saturating_sub(fetch.started)).as_secs_f64();
-    let new = fetch.done.saturating_sub(fetch.resumed_at.unwrap_or(0)) as f64;
-    let rate = if spent > 0.2 { new / spent } else { 0.0 };
+    let new = fetch.done.saturating_sub(fetch.resumed_at.unwrap_or(0));
+    let rate = if spent > 0.2 && new >= MEASURABLE { new as f64 / spent } else { 0.0 };
     let left = fetch.total.saturating_sub(fetch.done) as f64 / rate;
     let mut facts = vec![format!("{} of {}", format::bytes(fetch.done), format::bytes(fetch.total))];
     if rate > 0.0 {

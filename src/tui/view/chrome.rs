@@ -2,7 +2,7 @@
 
 use super::paint;
 use crate::tui::app::{App, Focus, ModelState, Panel};
-use crate::tui::slash;
+use crate::tui::completion;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -19,7 +19,7 @@ pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
         if spans.len() > 1 {
             spans.push(Span::styled(" · ", app.theme.style(Role::Faint)));
         }
-        let wide = 1 + key.len() + does.len();
+        let wide = 1 + Span::raw(key).width() + does.len();
         let used: usize = spans.iter().map(Span::width).sum();
         if used + wide > area.width.into() {
             spans.pop();
@@ -41,7 +41,10 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
     let stop = app.chat.is_running().then_some(("Esc", "stop"));
     let run = if app.paused { ("F5", "resume") } else { ("F5", "pause") };
     match app.focus {
-        Focus::Input if !slash::completions(&app.composer.text()).is_empty() => {
+        Focus::Input if app.composer.recall().is_some() => {
+            vec![("^R", "older"), ("Enter", "take it"), ("Esc", "leave it")]
+        }
+        Focus::Input if !completion::offered(app).is_empty() => {
             vec![("↑↓", "choose"), ("Tab", "complete"), ("Enter", "run")]
         }
         Focus::Input => {
@@ -60,14 +63,14 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
             all
         }
         Focus::Panel(panel) => {
-            let mut all = vec![("Esc", "back"), ("Tab", "next"), ("1 2 3 5 6", "toggle"), ("z", "zoom")];
+            let mut all = vec![("Esc", "back")];
             all.extend(match panel {
                 Panel::Sampling => vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type")],
                 Panel::Kv => vec![("←→↑↓", "block")],
                 Panel::Batch => vec![("j k", "older newer"), ("p", "pause"), ("s", "step"), ("r", "resume")],
                 Panel::Reasoning | Panel::Metrics => vec![("j k", "scroll")],
             });
-            all.push(("?", "help"));
+            all.extend([("z", "zoom"), ("1 2 3 5 6", "toggle"), ("Tab", "next"), ("?", "help")]);
             all
         }
     }
@@ -81,6 +84,11 @@ pub fn input_frame(app: &App, area: Rect, buf: &mut Buffer) -> Rect {
 }
 
 fn note(app: &App) -> Line<'static> {
+    if let Some(recall) = app.composer.recall() {
+        let text = format!(" earlier inputs with: {}▍", crate::tui::sanitize::one_line(&recall.query));
+        let (rest, role) = if recall.found { (" ", Role::Focus) } else { (" none ", Role::Warn) };
+        return Line::styled(text + rest, app.theme.style(role));
+    }
     let queued = app.chat.turns().filter(|t| t.queued).count();
     let waits_for = match &app.model {
         ModelState::Ready(_) => "the answer",

@@ -2,8 +2,8 @@
 
 use super::paint;
 use crate::tui::app::{App, Focus, ModelState};
+use crate::tui::completion;
 use crate::tui::format;
-use crate::tui::slash;
 use crate::tui::theme::Role;
 use crate::tui::update::EXAMPLE;
 use ratatui::buffer::Buffer;
@@ -43,23 +43,22 @@ fn placeholder(app: &App) -> String {
     }
 }
 
-/// The commands that the line may become, above the input.
+/// What the line may become, above the input.
 pub fn completion(app: &App, below: Rect, buf: &mut Buffer) {
-    let offered = slash::completions(&app.composer.text());
+    let offered = completion::offered(app);
     if app.focus != Focus::Input || offered.is_empty() || below.y < 4 {
         return;
     }
     let height = (offered.len() as u16).min(below.y - 2).min(10);
-    let width = below.width.min(72);
+    let width = below.width.min(if below.width < 160 { 72 } else { 100 });
     let area = Rect { x: below.x, y: below.y - height, width, height };
     Clear.render(area, buf);
     let chosen = app.completion.min(offered.len() - 1);
     let first = (chosen + 1).saturating_sub(height.into());
-    for (row, (i, spec)) in area.rows().zip(offered.iter().enumerate().skip(first)) {
-        let usage = format!(" /{} {}", spec.name, spec.arguments);
+    for (row, (i, choice)) in area.rows().zip(offered.iter().enumerate().skip(first)) {
         let line = Line::from(vec![
-            Span::styled(format::pad(&usage, 30), app.theme.style(Role::Key)),
-            Span::styled(spec.help, app.theme.style(Role::Muted)),
+            Span::styled(format::pad(&format!(" {}", choice.shown), 30), app.theme.style(Role::Key)),
+            Span::styled(choice.help.clone(), app.theme.style(Role::Muted)),
         ]);
         let line = paint::fit_line(line, width.into());
         paint::line(row.x, row.y, &line, row, buf);

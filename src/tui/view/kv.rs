@@ -22,11 +22,21 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
         return vec![Line::styled("no blocks yet: a loaded model has them", app.theme.style(Role::Muted))];
     }
     let rows = height.saturating_sub(FACTS).max(1);
-    let per_cell = kv.blocks.len().div_ceil(width * rows).max(1);
+    let per_cell = blocks_per_cell(app, width * rows, focused);
     app.kv_row.set(width * per_cell);
     let mut lines = map(app, kv, width, rows, per_cell, focused);
-    lines.extend(facts(app, width, per_cell, focused));
+    let shown = (width * rows * per_cell).min(kv.blocks.len());
+    lines.extend(facts(app, width, (per_cell, shown), focused));
     lines
+}
+
+/// A cell a block while the used ones fit, then two, four and so on: a long context has thousands
+/// of blocks, and the free ones at the end say nothing.
+fn blocks_per_cell(app: &App, cells: usize, focused: bool) -> usize {
+    let blocks = &app.snapshot.kv.blocks;
+    let used = blocks.iter().rposition(|b| b.references > 0 || b.cached).map_or(0, |last| last + 1);
+    let chosen = if focused { app.panels.block.min(blocks.len() - 1) + 1 } else { 0 };
+    used.max(chosen).div_ceil(cells.max(1)).max(1).next_power_of_two()
 }
 
 fn map(
@@ -69,7 +79,7 @@ fn cell(app: &App, blocks: &[BlockView]) -> (&'static str, Style) {
     (FREE, app.theme.style(Role::Faint))
 }
 
-fn facts(app: &App, width: usize, per_cell: usize, focused: bool) -> Vec<Line<'static>> {
+fn facts(app: &App, width: usize, scale: (usize, usize), focused: bool) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let (kv, counters) = (&app.snapshot.kv, &app.snapshot.counters);
     let text = |s: String| Span::styled(s, theme.style(Role::Text));
@@ -84,7 +94,7 @@ fn facts(app: &App, width: usize, per_cell: usize, focused: bool) -> Vec<Line<'s
         Span::styled(CACHED, theme.style(Role::Muted)),
         text(format!("{space}{} cached{gap}", kv.cached)),
         Span::styled(FREE, theme.style(Role::Faint)),
-        text(format!("{space}{} free", kv.free)),
+        text(format!("{space}{} free", format::count(kv.free as u64))),
     ])];
     lines.push(sequences(app, width));
     let hits = match counters.prefix_queries {
@@ -98,7 +108,7 @@ fn facts(app: &App, width: usize, per_cell: usize, focused: bool) -> Vec<Line<'s
         format!("copied {}", counters.copies_on_write),
     ];
     lines.push(paint::dotted(words.map(|w| Span::styled(w, muted)), theme));
-    lines.push(if focused { selected(app) } else { sizes(app, per_cell) });
+    lines.push(if focused { selected(app) } else { sizes(app, width, scale) });
     lines
 }
 
@@ -120,7 +130,7 @@ fn sequences(app: &App, width: usize) -> Line<'static> {
     Line::from(spans)
 }
 
-fn sizes(app: &App, per_cell: usize) -> Line<'static> {
+fn sizes(app: &App, width: usize, (per_cell, shown): (usize, usize)) -> Line<'static> {
     let kv = &app.snapshot.kv;
     let muted = app.theme.style(Role::Muted);
     let all = kv.blocks.len() * kv.bytes_per_block;
@@ -130,6 +140,9 @@ fn sizes(app: &App, per_cell: usize) -> Line<'static> {
     ];
     if per_cell > 1 {
         words.push(format!("{per_cell} a cell"));
+    }
+    if shown < kv.blocks.len() && (per_cell == 1 || width >= 52) {
+        words.push(format!("{} shown", format::count(shown as u64)));
     }
     paint::dotted(words.into_iter().map(|w| Span::styled(w, muted)), &app.theme)
 }

@@ -31,39 +31,45 @@ fn all(app: &App, width: usize) -> Vec<Line<'static>> {
         (true, 1..) => format!("{:.1} {unit}/s", amount as f64 / busy / 1e9),
         _ => "-".to_owned(),
     };
-    vec![
+    let prompt = last.map(|(t, _)| t.prompt_tokens_per_second).filter(|r| *r > 0.0);
+    let first = app.chat.last_answer().and_then(|a| a.ttft_ms()).filter(|_| meter.ttft_ms.is_empty());
+    // The most wanted first: low panels show only those.
+    let mut all = vec![
         fact(app, "tok/s", rate.map_or("-".into(), format::rate)),
-        fact(app, "TTFT", latency(&Summary::of(meter.ttft_ms.iter().copied()))),
+        fact(
+            app,
+            "TTFT",
+            first.map_or_else(|| latency(&Summary::of(meter.ttft_ms.iter().copied())), format::millis),
+        ),
         fact(app, "ITL", latency(&gaps)),
         chart(app, "ITL strip", strip),
         fact(app, "TPOT", latency(&Summary::of(meter.tpot_ms.iter().copied()))),
         fact(app, "E2EL", latency(&Summary::of(meter.e2el_ms.iter().copied()))),
-        chart(app, "tok / step", per_step),
-        fact(
-            app,
-            "prompt",
-            last.map_or("-".into(), |(t, _)| format!("{} tok/s", format::rate(t.prompt_tokens_per_second))),
-        ),
         fact(
             app,
             "prefix hit",
             format!("{} of {} tok", share(c.prefix_hits, c.prefix_queries), format::count(c.prefix_queries)),
         ),
+        fact(app, "memory", over(c.bytes_read, "GB")),
+        fact(app, "prompt", prompt.map_or("-".into(), |r| format!("{} tok/s", format::rate(r)))),
+        chart(app, "tok / step", per_step),
         fact(
             app,
             "tokens",
             format!("{} in, {} out", format::count(c.prompt_tokens), format::count(c.generated_tokens)),
         ),
         fact(app, "requests", format!("{} done, {} preempted", c.requests_finished, c.preemptions)),
-        fact(app, "memory", over(c.bytes_read, "GB")),
-        fact(app, "compute", over(c.flops, "GFLOP")),
         fact(
             app,
             "KV / token",
             app.ready().map_or("-".into(), |i| format::bytes(i.kv_bytes_per_token as u64)),
         ),
         fact(app, "weights", app.ready().map_or("-".into(), |i| format::bytes(i.weights_bytes))),
-    ]
+    ];
+    if c.flops > 0 {
+        all.push(fact(app, "compute", over(c.flops, "GFLOP")));
+    }
+    all
 }
 
 /// Median first, then the tail.

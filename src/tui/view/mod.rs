@@ -148,7 +148,14 @@ fn wide(app: &App, body: Rect, buf: &mut Buffer) {
 
 /// Panels over each other, each with its share of the height.
 fn column(app: &App, panels: &[Panel], area: Rect, buf: &mut Buffer) {
-    let shares = panels.iter().map(|p| Constraint::Fill(panel::share(*p)));
+    let all: u16 = panels.iter().map(|p| panel::share(*p)).sum();
+    let shares = panels.iter().map(|p| match panel::share(*p) {
+        // It has so many lines and no more; the others can use what is left.
+        share if *p == Panel::Metrics && panels.len() > 1 && share < area.height * share / all => {
+            Constraint::Length(share + 1)
+        }
+        share => Constraint::Fill(share),
+    });
     let areas = Layout::vertical(shares).split(area);
     for (panel, area) in panels.iter().zip(areas.iter()) {
         panel::draw(app, *panel, *area, buf);

@@ -58,8 +58,11 @@ fn zip(streams: &[Vec<Line<'static>>], column: usize, lines: &mut Vec<Line<'stat
 fn stream(app: &App, answer: &Answer, width: usize, limit: usize) -> Vec<Line<'static>> {
     let hue = app.theme.sequence(App::hue(answer.seq));
     let mut facts = format!(" {} tok", format::count(answer.tokens as u64));
+    let mut rule = "─".repeat(width);
     if let Some(outcome) = &answer.outcome {
-        facts += &format!(" · {} · seed {}", outcome.reason.name(), outcome.seed);
+        facts += &format!(" · {}", outcome.reason.name());
+        // In full wherever it fits: half a seed cannot be set again.
+        rule = format::fit(&format!("─ seed {} {rule}", outcome.seed), width).replace('…', "─");
     }
     let head = Line::from(vec![
         Span::styled(format!("■ {}", answer.seq), hue),
@@ -68,7 +71,7 @@ fn stream(app: &App, answer: &Answer, width: usize, limit: usize) -> Vec<Line<'s
     let mut lines = vec![paint::fit_line(head, width)];
     let user = app.theme.style(Role::User);
     lines.extend(answer.title.iter().map(|t| Line::styled(format::fit(t, width), user)));
-    lines.push(Line::styled("─".repeat(width), hue));
+    lines.push(Line::styled(rule, hue));
     let mut text = text(app, answer, width);
     text.drain(..text.len().saturating_sub(limit));
     lines.append(&mut text);

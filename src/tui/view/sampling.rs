@@ -11,6 +11,8 @@ use ratatui::text::{Line, Span};
 const TWO_COLUMNS: usize = 70;
 /// `repetition_penalty` and a value.
 const PARAM_WIDTH: usize = 25;
+/// Rows that the why keeps before the parameters get theirs.
+const WHY: usize = 8;
 
 pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<Line<'static>> {
     if width >= TWO_COLUMNS {
@@ -21,18 +23,17 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
     }
     let columns = if width >= 38 { 2 } else { 1 };
     let rows = PARAMS.len().div_ceil(columns);
-    // Focused in a low drawer, the parameters come first: they are what is changed here.
-    let room = height.saturating_sub(rows + 1);
+    // With the focus the parameters come first: they are what is changed here.
+    let beside = height.saturating_sub(rows + 1);
+    let room = if focused { beside } else { beside.max(WHY.min(height)) };
     if room < 3 {
-        let rows = if focused { height } else { height.saturating_sub(4) };
-        let mut all = if focused { Vec::new() } else { why(app, width, height - rows.min(height)) };
-        all.extend(params(app, width, columns, rows, focused).into_iter().take(rows));
-        return all;
+        return params(app, width, columns, height, focused);
     }
     let mut all = why(app, width, room);
-    all.resize(room, Line::default());
-    all.push(Line::default());
-    all.extend(params(app, width, columns, rows, focused));
+    if let rows @ 1.. = height.saturating_sub(room + 1) {
+        all.resize(room + 1, Line::default());
+        all.extend(params(app, width, columns, rows, focused));
+    }
     all
 }
 
@@ -52,7 +53,7 @@ fn why(app: &App, width: usize, height: usize) -> Vec<Line<'static>> {
         *last = drawn;
     }
     let mut lines: Vec<_> = chosen.iter().map(|c| candidate(app, trace, c, width)).collect();
-    lines.push(summary(app, trace));
+    lines.push(summary(app, trace, width));
     lines.extend(chain);
     lines.truncate(height);
     lines
@@ -107,15 +108,18 @@ fn candidate(app: &App, trace: &SamplingTrace, c: &Candidate, width: usize) -> L
     Line::from(spans)
 }
 
-fn summary(app: &App, trace: &SamplingTrace) -> Line<'static> {
-    let drawn = trace.candidates.iter().position(|c| c.id == trace.drawn);
-    let kept = trace.stages.last().map_or(trace.vocab_size, |s| s.survivors);
-    let mut words = vec![
-        format!("H {:.2}→{:.2} nat", trace.entropy, trace.final_entropy),
-        format!("kept {}/{}", format::count(kept as u64), format::count(trace.vocab_size as u64)),
-    ];
-    if let Some(rank) = drawn {
-        words.push(format!("rank {}", rank + 1));
+/// Entropy before and after the stages; rank and log-probability of the drawn token.
+fn summary(app: &App, trace: &SamplingTrace, width: usize) -> Line<'static> {
+    let entropy = (format::decimal(trace.entropy), format::decimal(trace.final_entropy));
+    let mut words = vec![format!("H {}→{} nat", entropy.0, entropy.1)];
+    let drawn = app.parsed.iter().rev().find(|t| t.seq == trace.seq && t.index == trace.index);
+    if let Some(token) = drawn {
+        words.push(format!("rank {}", format::count(token.rank)));
+        words.push(format!("logp {}", format::decimal(token.logprob)));
+    }
+    if width >= 56 {
+        let kept = trace.stages.last().map_or(trace.vocab_size, |s| s.survivors);
+        words.push(format!("kept {}", format::count(kept as u64)));
     }
     paint::dotted(words.into_iter().map(|w| Span::styled(w, app.theme.style(Role::Muted))), &app.theme)
 }
@@ -155,11 +159,8 @@ fn chain(app: &App, trace: &SamplingTrace, width: usize) -> Vec<Line<'static>> {
 /// Every parameter; the selected one marked, and scrolled into view.
 fn params(app: &App, width: usize, columns: usize, rows: usize, focused: bool) -> Vec<Line<'static>> {
     let per_column = PARAMS.len().div_ceil(columns);
-    let first = if columns == 1 {
-        (app.panels.param + 1 + rows / 3).saturating_sub(rows.max(1)).min(PARAMS.len().saturating_sub(rows))
-    } else {
-        0
-    };
+    let selected = app.panels.param % per_column;
+    let first = (selected + 1 + rows / 3).saturating_sub(rows.max(1)).min(per_column.saturating_sub(rows));
     let width = if columns == 1 { width.min(PARAM_WIDTH) } else { ((width - 2) / 2).min(PARAM_WIDTH) };
     (first..per_column)
         .take(rows.max(1))

@@ -198,7 +198,12 @@ fn answer_sections<'a>(app: &'a App, answer: &'a Answer, text: u16, all: &mut Ve
     match &answer.outcome {
         None if !started => all.push(Section::Lines(vec![waiting(app, answer)])),
         None => {}
-        Some(_) => all.extend(ending(app, answer).map(|line| Section::Lines(vec![Line::default(), line]))),
+        Some(_) => {
+            if started {
+                all.push(blank());
+            }
+            all.extend(ending(app, answer).map(|line| Section::Lines(vec![line])));
+        }
     }
 }
 
@@ -220,8 +225,8 @@ fn thoughts_head(app: &App, answer: &Answer) -> Line<'static> {
 fn waiting(app: &App, answer: &Answer) -> Line<'static> {
     let view = app.snapshot.sequences.iter().find(|s| s.seq == answer.seq);
     let text = match view {
-        Some(s) if s.state != SequenceState::Running => "waits for room in the batch".into(),
-        Some(s) if s.computed_tokens < s.prompt_tokens => {
+        Some(s) if s.state != SequenceState::Running && !app.paused => "waits for room in the batch".into(),
+        Some(s) if s.computed_tokens < s.prompt_tokens && !app.paused => {
             let (done, all) =
                 (format::count(s.computed_tokens as u64), format::count(s.prompt_tokens as u64));
             format!("reading the prompt {done}/{all}")
@@ -240,12 +245,9 @@ fn waiting(app: &App, answer: &Answer) -> Line<'static> {
 fn ending(app: &App, answer: &Answer) -> Option<Line<'static>> {
     let outcome = answer.outcome.as_ref()?;
     let (why, role) = match &outcome.reason {
-        FinishReason::Error(failure) if answer.text.is_empty() => {
-            let why = crate::tui::sanitize::one_line(&failure.message);
-            return Some(Line::styled(
-                format!("  not answered: {}", format::fit(&why, 60)),
-                app.theme.style(Role::Muted),
-            ));
+        // The note that follows says why.
+        FinishReason::Error(_) if answer.text.is_empty() => {
+            return Some(Line::styled("  not answered", app.theme.style(Role::Muted)));
         }
         FinishReason::Error(_) => ("ended by an error", Role::Bad),
         FinishReason::Abort => ("stopped", Role::Warn),
