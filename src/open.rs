@@ -6,7 +6,7 @@ use crate::compute::Backend;
 use crate::compute::cpu::Cpu;
 use crate::config::{EngineSettings, Given, Origin};
 use crate::engine::{self, Opened};
-use crate::model::{self, LoadError, LoadOptions, Loaded};
+use crate::model::{self, DoesNotFit, LoadError, LoadOptions, Loaded};
 use crate::protocol::{Failure, FailureKind, Handle, LoadStage, ModelInfo};
 use crate::script;
 use crate::text::{TextModel, VocabSpec};
@@ -66,7 +66,8 @@ impl Opening {
         model::load(file, cpu, &options, &|done, total| report(LoadStage::Repacking, done, total)).map_err(
             |error| {
                 let kind = match error {
-                    LoadError::Memory(_) => FailureKind::Busy,
+                    LoadError::Memory(DoesNotFit::BeyondTraining { .. }) => FailureKind::BadRequest,
+                    LoadError::Memory(DoesNotFit::Memory(_)) => FailureKind::Busy,
                     LoadError::Device(_) => FailureKind::Internal,
                     LoadError::File(_) | LoadError::Unsupported { .. } => FailureKind::Model,
                 };
@@ -97,7 +98,7 @@ impl Opening {
             has_chat_template: text.has_chat_template(),
             reasoning_parser: text.reasoning_parser().map(str::to_owned),
             device,
-            device_reason: "this build has no CUDA backend yet".into(),
+            device_reason: "this version runs on the CPU".into(),
             kv_blocks: loaded.kv.blocks,
             block_size: loaded.kv.block_size,
             kv_bytes_per_token: loaded.kv_bytes_per_token,
