@@ -4,7 +4,9 @@
 use crate::config::{EngineSettings, Options};
 use crate::open;
 use crate::protocol::Handle;
-use crate::script::{FileCard, FormatRow, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow};
+use crate::script::{
+    self, FileCard, FormatRow, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow,
+};
 use crate::tui::{FetchEvent, ModelChoice, Models};
 use crate::weights::{
     self, Catalogue, CatalogueModel, FetchError, FetchOptions, Found, Gguf, Listed, ModelDirs, NotFound,
@@ -177,20 +179,27 @@ impl Store {
             eprintln!("fetching {} ({:.1} MB, {})", model.name, model.bytes() as f64 / 1e6, model.licence);
         }
         bar.keep_drawing();
-        let shown = self.fetch_with(model, &mut |progress| {
-            bar.say(&format!("{} {} from {}", phase(progress.phase), model.name, progress.source));
-            bar.set(progress.done, progress.total);
-            ControlFlow::Continue(())
-        });
-        drop(bar);
-        shown.map_err(|error| {
-            let status = match error {
-                FetchError::AllFailed { .. } => Status::NoModel,
-                FetchError::Cancelled => Status::Interrupted,
-                _ => Status::Failed,
-            };
-            Quit::new(status, error.to_string())
-        })
+        let (store, wanted) = (self.clone(), model.clone());
+        let ended = script::unless_signalled(move |stop| {
+            store.fetch_with(&wanted, &mut |progress| {
+                bar.say(&format!("{} {} from {}", phase(progress.phase), wanted.name, progress.source));
+                bar.set(progress.done, progress.total);
+                match stop.load(Ordering::Relaxed) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })
+        })?;
+        match ended {
+            Ok(fetched) => fetched.map_err(|error| {
+                let status = match error {
+                    FetchError::AllFailed { .. } => Status::NoModel,
+                    _ => Status::Failed,
+                };
+                Quit::new(status, error.to_string())
+            }),
+            Err(signal) => Err(Quit::new(signal.into(), FetchError::Cancelled.to_string())),
+        }
     }
 
     fn row(&self, listed: Listed) -> ModelRow {

@@ -34,13 +34,24 @@ pub struct Printer<O, E> {
     thinking: bool,
     /// What was written last ended its line.
     at_line_start: bool,
+    /// ndjson: the line that every other follows was written.
+    started: bool,
     last_step: Option<u64>,
     progress: Option<Progress>,
 }
 
 impl<O: Write, E: Write> Printer<O, E> {
     pub fn new(view: View, out: O, err: E) -> Self {
-        Self { view, out, err, thinking: false, at_line_start: true, last_step: None, progress: None }
+        Self {
+            view,
+            out,
+            err,
+            thinking: false,
+            at_line_start: true,
+            started: false,
+            last_step: None,
+            progress: None,
+        }
     }
 
     /// Loading the model, on stderr, while it lasts.
@@ -73,9 +84,9 @@ impl<O: Write, E: Write> Printer<O, E> {
         self.out.flush()
     }
 
-    /// Engine steps since the last call, where they are wanted.
+    /// Engine steps since the last call, where they are wanted and the answer has started.
     pub fn steps(&mut self, snapshot: &Snapshot) -> io::Result<()> {
-        if !self.view.steps || self.view.format != Format::Ndjson {
+        if !self.view.steps || !self.started {
             return Ok(());
         }
         let last = self.last_step;
@@ -146,6 +157,7 @@ impl<O: Write, E: Write> Printer<O, E> {
             },
             _ => return Ok(()),
         };
+        self.started = true;
         json::write_line(&mut self.out, &line)
     }
 
