@@ -213,7 +213,12 @@ fn tokenize(args: &TokenizeArgs) -> Result<Status, Quit> {
     let found = Context::read(Vec::new())?.store.obtain(&args.model, IfMissing::Refuse, true)?;
     let model = open::text_model(&gguf(&found.path)?, None)?;
     let specials = if args.plain { Specials::Text } else { Specials::Parse };
-    let piece = |id| Piece { id, text: model.piece_text(id), special: model.is_control(id) };
+    let piece = |id| Piece {
+        id,
+        text: model.piece_text(id),
+        bytes: model.piece(id).to_owned(),
+        special: model.is_control(id),
+    };
     let pieces: Vec<Piece> = model.encode(&text, specials).into_iter().map(piece).collect();
     written(script::print_tokens(&mut io::stdout().lock(), &pieces, args.json))
 }

@@ -175,7 +175,7 @@ impl Store {
 
     fn fetch(&self, model: &CatalogueModel, quiet: bool) -> Result<PathBuf, Quit> {
         let bar = if quiet { Progress::hidden() } else { Progress::bytes(&model.name) };
-        if !quiet && !io::stderr().is_terminal() {
+        if !quiet && !self.offline && !io::stderr().is_terminal() {
             eprintln!("fetching {} ({:.1} MB, {})", model.name, model.bytes() as f64 / 1e6, model.licence);
         }
         bar.keep_drawing();

@@ -1,3 +1,4 @@
+use super::counted::counted;
 use super::json;
 use crate::base::visible;
 use serde::Serialize;
@@ -106,15 +107,15 @@ impl Doctor {
         writeln!(out, "glassbox {} on {}", self.version, self.system)?;
         writeln!(
             out,
-            "cpu      {}, {} cores, {} threads",
+            "cpu      {}, {}, {}",
             self.cpu.name.as_deref().unwrap_or("unknown"),
-            self.cpu.physical_cores,
-            self.cpu.logical_cores
+            counted(self.cpu.physical_cores, "core"),
+            counted(self.cpu.logical_cores, "thread")
         )?;
         writeln!(out, "simd     {}", self.cpu.features.join(" "))?;
         let memory = &self.memory;
         writeln!(out, "memory   {} of {} available", gib(memory.available_bytes), gib(memory.total_bytes))?;
-        writeln!(out, "kernels  {}, {} threads", visible(&self.kernels), self.threads)?;
+        writeln!(out, "kernels  {}, {}", visible(&self.kernels), counted(self.threads, "thread"))?;
         for device in &self.devices {
             writeln!(out, "device   {} {}: {}", yes(device.usable), device.name, device.reason)?;
         }
@@ -123,8 +124,8 @@ impl Doctor {
         writeln!(out, "config   {} {config}{}", yes(exists), if exists { "" } else { " (not written)" })?;
         for dir in &self.model_dirs {
             let path = dir.path.to_string_lossy();
-            let models = if dir.models == 1 { "model" } else { "models" };
-            writeln!(out, "models   {} {} ({} {models})", yes(dir.exists), visible(&path), dir.models)?;
+            let models = counted(dir.models, "model");
+            writeln!(out, "models   {} {} ({models})", yes(dir.exists), visible(&path))?;
         }
         match &self.hub {
             Some(hub) => writeln!(out, "hub      {} (not contacted now)", visible(hub))?,

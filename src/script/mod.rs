@@ -12,6 +12,7 @@
 //! - `status`: how a command ends
 
 mod answer;
+mod counted;
 mod doctor;
 #[cfg(test)]
 mod fake;

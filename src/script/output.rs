@@ -1,4 +1,5 @@
 use super::answer::{Answer, Choice};
+use super::counted::counted;
 use super::json::{self, Line, TimingsJson, TokenJson};
 use super::progress::Progress;
 use crate::base::visible;
@@ -231,8 +232,9 @@ impl<O: Write, E: Write> Printer<O, E> {
         for choice in answer.choices.iter().filter(|c| c.text.is_empty() && !c.reasoning.is_empty()) {
             let thought = choice.outcome.as_ref().map_or(0, |o| o.usage.reasoning_tokens);
             self.note(&format!(
-                "no answer: the model only thought, for {thought} tokens (finish reason: {}); \
+                "no answer: the model only thought, for {} (finish reason: {}); \
                  --reasoning show prints the thoughts",
+                counted(thought, "token"),
                 choice.finish_reason()
             ))?;
         }
@@ -244,11 +246,11 @@ impl<O: Write, E: Write> Printer<O, E> {
         let (usage, t) = (outcome.usage, outcome.timings);
         writeln!(
             self.err,
-            "prompt {} tokens ({} cached) · first token {:.0} ms · {} tokens at {:.1} tok/s · {:.2} s · seed {} · {}",
-            usage.prompt_tokens,
+            "prompt {} ({} cached) · first token {:.0} ms · {} at {:.1} tok/s · {:.2} s · seed {} · {}",
+            counted(usage.prompt_tokens, "token"),
             usage.cached_tokens,
             t.ttft_ms,
-            usage.completion_tokens,
+            counted(usage.completion_tokens, "token"),
             t.tokens_per_second,
             t.e2el_ms / 1e3,
             outcome.seed,

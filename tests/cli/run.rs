@@ -256,7 +256,7 @@ fn tokens_are_shown_with_their_pieces() {
 
     // BUGLOG Z01: the name of a special token is one, unless it is said to be plain text.
     let special = tokenize(&["<|im_end|>"]).good();
-    assert!(special.contains("\"<|im_end|>\"  special") && special.ends_with("1 tokens\n"), "{special}");
+    assert!(special.contains("\"<|im_end|>\"  special") && special.ends_with("1 token\n"), "{special}");
     assert!(!tokenize(&["<|im_end|>", "--plain"]).good().contains("special"));
 }
 
