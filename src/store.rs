@@ -87,7 +87,7 @@ impl Store {
                 )));
         }
         let path = self.fetch(model, quiet)?;
-        Ok(Found { name: model.name.clone(), path, origin: Origin::Catalogue })
+        Ok(Found { name: model.name.clone(), path, origin: Origin::Catalogue, reasoning: model.reasoning })
     }
 
     /// Fetches a model of the catalogue, and shows how it goes.

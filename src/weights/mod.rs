@@ -15,7 +15,7 @@ mod names;
 mod summary;
 mod writer;
 
-pub use catalogue::{Catalogue, CatalogueError, CatalogueFile, CatalogueModel, Source, Wheel};
+pub use catalogue::{Catalogue, CatalogueError, CatalogueFile, CatalogueModel, ReasoningHint, Source, Wheel};
 pub use decode::decode;
 pub use digest::{BadDigest, Digest};
 pub use dirs::ModelDirs;
