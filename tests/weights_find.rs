@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use glassbox::weights::{
-    Catalogue, Found, GgufWriter, ModelDirs, NotFound, Origin, find, list, part_path, remove,
+    Catalogue, Found, GgufWriter, ModelDirs, NotFound, Origin, ReasoningHint, find, list, part_path, remove,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ impl Disk {
         let model = |name: &str| {
             format!(
                 "[[models]]\nname = '{name}'\ntitle = 'T'\ndescription = 'd'\nlicence = 'MIT'\ncontext = 7\n\
-                 parameters = 9\n[[models.files]]\nname = 'm.gguf'\nbytes = {bytes}\nsha256 = '{}'\n\
+                 parameters = 9\nreasoning = 'think'\n[[models.files]]\nname = 'm.gguf'\nbytes = {bytes}\nsha256 = '{}'\n\
                  sources = [{SOURCE}]\n",
                 "0".repeat(64)
             )
@@ -66,6 +66,8 @@ fn a_name_of_the_catalogue_or_the_beginning_of_only_one() {
     for wanted in ["alpha-1b", "Alpha-1B", "alpha", "al", "alpha1b", "alpha 1b"] {
         assert_eq!(disk.found(wanted), ("alpha-1b".into(), path.clone(), Origin::Catalogue));
     }
+    assert_eq!(disk.find("alpha-1b").unwrap().reasoning, Some(ReasoningHint::Think));
+    assert_eq!(disk.find(path.to_str().unwrap()).unwrap().reasoning, None, "a path is no catalogue's");
     let error = disk.problem("beta");
     assert!(error.contains("several models begin so: beta-0.5b, beta-2b"), "{error}");
 }

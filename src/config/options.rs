@@ -32,7 +32,7 @@ impl Default for Options {
     }
 }
 
-/// Where the model should run. This build has a CPU backend only.
+/// Where the model should run. This version has one device, the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
     /// The best there is.
@@ -78,7 +78,7 @@ pub const SETTINGS: &[SettingSpec] = &[
             o.device = match typed {
                 "auto" => Device::Auto,
                 "cpu" => Device::Cpu,
-                "cuda" => return Err("auto or cpu: this build has no CUDA backend yet"),
+                "cuda" => return Err("auto or cpu: this version runs on the CPU"),
                 _ => return Err("auto or cpu"),
             };
             Ok(())
@@ -259,6 +259,6 @@ mod tests {
     fn cuda_is_refused_with_the_reason() {
         let device = SettingSpec::find("device").unwrap();
         let refused = (device.set)(&mut Options::default(), "cuda").unwrap_err();
-        assert!(refused.contains("no CUDA backend yet"), "{refused}");
+        assert!(refused.contains("this version runs on the CPU"), "{refused}");
     }
 }

@@ -12,8 +12,12 @@ pub struct KvPlan {
 
 /// What was asked for cannot be had, with the numbers.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{0}")]
-pub struct DoesNotFit(pub String);
+pub enum DoesNotFit {
+    #[error("a context of {wanted} tokens was asked for; the model was trained for {trained}")]
+    BeyondTraining { wanted: usize, trained: usize },
+    #[error("{0}")]
+    Memory(String),
+}
 
 /// What a plan starts from.
 #[derive(Clone, Copy, Debug)]
@@ -41,10 +45,7 @@ impl Wanted {
     pub(super) fn plan(&self) -> Result<KvPlan, DoesNotFit> {
         let wanted = self.max_model_len.unwrap_or(self.trained);
         if wanted > self.trained {
-            return Err(DoesNotFit(format!(
-                "a context of {wanted} tokens was asked for; the model was trained for {}",
-                self.trained
-            )));
+            return Err(DoesNotFit::BeyondTraining { wanted, trained: self.trained });
         }
         let block_bytes = self.bytes_per_token * self.block_size;
         let most = wanted.div_ceil(self.block_size).saturating_mul(CONTEXTS);
@@ -56,7 +57,7 @@ impl Wanted {
         };
         let holds = blocks * self.block_size;
         if holds < wanted.min(LEAST_TOKENS) || (self.max_model_len.is_some() && holds < wanted) {
-            return Err(DoesNotFit(format!(
+            return Err(DoesNotFit::Memory(format!(
                 "a context of {wanted} tokens needs {} MiB of KV cache, {} MiB are {}; it would hold {holds} tokens",
                 (wanted * self.bytes_per_token).div_ceil(1 << 20),
                 (blocks * block_bytes) >> 20,
@@ -114,7 +115,8 @@ mod tests {
     fn a_budget_is_kept_and_a_longer_context_than_trained_refused() {
         let plan = Wanted { kv_cache_bytes: Some(1 << 20), ..WANTED }.plan().unwrap();
         assert_eq!((plan.blocks, plan.max_model_len), (64 + 1, 1024));
-        assert!(Wanted { max_model_len: Some(9000), ..WANTED }.plan().is_err());
+        let beyond = Wanted { max_model_len: Some(9000), ..WANTED }.plan();
+        assert_eq!(beyond, Err(DoesNotFit::BeyondTraining { wanted: 9000, trained: 8192 }));
         assert!(Wanted { kv_cache_bytes: Some(0), ..WANTED }.plan().is_err());
     }
 }

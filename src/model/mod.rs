@@ -19,7 +19,7 @@ mod scripted;
 
 pub use batch::{Batch, BlockCopy, Outputs, Row};
 pub use load::{LoadError, LoadOptions, Loaded, SUPPORTED, load};
-pub use memory::KvPlan;
+pub use memory::{DoesNotFit, KvPlan};
 pub use model_runner::ModelRunner;
 pub use runner::{DeviceError, Launched, ModelLimits, Runner, Usage};
 pub use scripted::{Fault, Scripted};

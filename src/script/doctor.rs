@@ -1,3 +1,4 @@
+use super::counted::counted;
 use super::json;
 use crate::base::visible;
 use serde::Serialize;
@@ -19,6 +20,8 @@ pub struct Doctor {
     pub threads: usize,
     pub config: PathBuf,
     pub model_dirs: Vec<ModelDir>,
+    /// Where models would be fetched from first; nothing when offline. Not contacted for this report.
+    pub hub: Option<String>,
     pub tools: Vec<Tool>,
 }
 
@@ -66,13 +69,12 @@ pub fn doctor(
     threads: Option<usize>,
     config: PathBuf,
     model_dirs: Vec<ModelDir>,
-    mut tools: Vec<Tool>,
+    hub: Option<String>,
+    tools: Vec<Tool>,
 ) -> Doctor {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let logical = std::thread::available_parallelism().map_or(1, usize::from);
     let physical = physical_cores();
-    tools.insert(0, tool_on_path("python3", "fetching models from a package mirror"));
-    tools.insert(1, tool_on_path("pip", "fetching models from a package mirror"));
     Doctor {
         version: env!("CARGO_PKG_VERSION"),
         system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
@@ -88,6 +90,7 @@ pub fn doctor(
         threads: threads.unwrap_or(physical),
         config,
         model_dirs,
+        hub,
         tools,
     }
 }
@@ -104,15 +107,15 @@ impl Doctor {
         writeln!(out, "glassbox {} on {}", self.version, self.system)?;
         writeln!(
             out,
-            "cpu      {}, {} cores, {} threads",
+            "cpu      {}, {}, {}",
             self.cpu.name.as_deref().unwrap_or("unknown"),
-            self.cpu.physical_cores,
-            self.cpu.logical_cores
+            counted(self.cpu.physical_cores, "core"),
+            counted(self.cpu.logical_cores, "thread")
         )?;
         writeln!(out, "simd     {}", self.cpu.features.join(" "))?;
         let memory = &self.memory;
         writeln!(out, "memory   {} of {} available", gib(memory.available_bytes), gib(memory.total_bytes))?;
-        writeln!(out, "kernels  {}, {} threads", visible(&self.kernels), self.threads)?;
+        writeln!(out, "kernels  {}, {}", visible(&self.kernels), counted(self.threads, "thread"))?;
         for device in &self.devices {
             writeln!(out, "device   {} {}: {}", yes(device.usable), device.name, device.reason)?;
         }
@@ -121,7 +124,12 @@ impl Doctor {
         writeln!(out, "config   {} {config}{}", yes(exists), if exists { "" } else { " (not written)" })?;
         for dir in &self.model_dirs {
             let path = dir.path.to_string_lossy();
-            writeln!(out, "models   {} {} ({} models)", yes(dir.exists), visible(&path), dir.models)?;
+            let models = counted(dir.models, "model");
+            writeln!(out, "models   {} {} ({models})", yes(dir.exists), visible(&path))?;
+        }
+        match &self.hub {
+            Some(hub) => writeln!(out, "hub      {} (not contacted now)", visible(hub))?,
+            None => writeln!(out, "hub      not used: offline")?,
         }
         for tool in &self.tools {
             let found = tool.found.as_deref().unwrap_or("not found");
@@ -139,24 +147,15 @@ impl Doctor {
 }
 
 fn cpu_device() -> DeviceRow {
-    DeviceRow { name: "cpu", usable: true, reason: "always there".into() }
+    DeviceRow { name: "cpu", usable: true, reason: "where this version runs".into() }
 }
 
 fn cuda_device(driver: &Path) -> DeviceRow {
     let reason = match driver.exists() {
-        true => "an NVIDIA driver is here, but this build has no CUDA backend yet".into(),
-        false => format!(
-            "no NVIDIA driver found ({} is missing), and no CUDA backend in this build yet",
-            driver.display()
-        ),
+        true => "not used by this version, though an NVIDIA driver is here".into(),
+        false => format!("not used by this version; no NVIDIA driver here ({} is missing)", driver.display()),
     };
     DeviceRow { name: "cuda", usable: false, reason }
-}
-
-fn tool_on_path(name: &'static str, used_for: &'static str) -> Tool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file());
-    Tool { name, found: found.map(|file| file.display().to_string()), used_for }
 }
 
 macro_rules! detected {
@@ -236,23 +235,26 @@ mod tests {
     #[test]
     fn a_missing_gpu_has_a_reason() {
         let none = cuda_device(Path::new("/nonexistent/version"));
-        assert!(!none.usable && none.reason.contains("no NVIDIA driver found"));
+        assert!(!none.usable && none.reason.contains("no NVIDIA driver here"));
         let here = cuda_device(Path::new("/"));
-        assert!(!here.usable && here.reason.contains("no CUDA backend yet"));
+        assert!(!here.usable && here.reason.contains("not used by this version"));
     }
 
     #[test]
     fn the_report_names_what_was_found_and_what_was_not() {
-        let dirs = vec![ModelDir { path: "/m".into(), exists: false, models: 0 }];
-        let tools = vec![Tool { name: "package mirror", found: None, used_for: "fetching" }];
-        let found = doctor("AVX2", Some(3), "/nonexistent/config.toml".into(), dirs, tools);
+        let dir = |path: &str, models| ModelDir { path: path.into(), exists: models > 0, models };
+        let dirs = vec![dir("/m", 0), dir("/one", 1)];
+        let tools = vec![Tool { name: "pip", found: None, used_for: "fetching" }];
+        let found = doctor("AVX2", Some(3), "/nonexistent/config.toml".into(), dirs, None, tools);
         let mut text = Vec::new();
         found.print(&mut text, false).unwrap();
         let text = String::from_utf8(text).unwrap();
         for line in [
             "kernels  AVX2, 3 threads",
             "models   -- /m (0 models)",
-            "tool     -- package mirror: not found",
+            "models   ok /one (1 model)",
+            "hub      not used: offline",
+            "tool     -- pip: not found, for fetching",
             "(not written)",
         ] {
             assert!(text.contains(line), "{line}:\n{text}");

@@ -1,3 +1,4 @@
+use super::counted::counted;
 use super::json;
 use super::status::{Quit, Status};
 use crate::base::visible;
@@ -12,6 +13,8 @@ use std::io::{self, Write};
 pub struct Piece {
     pub id: TokenId,
     pub text: String,
+    /// Of `text`, where that is whole characters: a token may hold half of one.
+    pub bytes: Vec<u8>,
     /// A control token, such as `<|im_end|>`.
     pub special: bool,
 }
@@ -23,9 +26,11 @@ pub fn print_tokens(out: &mut impl Write, pieces: &[Piece], as_json: bool) -> io
     }
     for piece in pieces {
         let mark = if piece.special { "  special" } else { "" };
-        writeln!(out, "{:>7}  {}{mark}", piece.id, quoted(&piece.text))?;
+        let text =
+            if str::from_utf8(&piece.bytes).is_ok() { quoted(&piece.text) } else { bytes(&piece.bytes) };
+        writeln!(out, "{:>7}  {text}{mark}", piece.id)?;
     }
-    writeln!(out, "{} tokens", pieces.len())
+    writeln!(out, "{}", counted(pieces.len(), "token"))
 }
 
 /// A tensor of a model's file.
@@ -47,7 +52,8 @@ pub fn print_tensors(out: &mut impl Write, tensors: &[TensorRow], as_json: bool)
         let shape = t.shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ");
         writeln!(out, "{:names$}  {:5}  {:>11}  {shape}", visible(&t.name), t.format, t.bytes)?;
     }
-    writeln!(out, "{} tensors, {} bytes", tensors.len(), tensors.iter().map(|t| t.bytes).sum::<u64>())
+    let bytes: u64 = tensors.iter().map(|t| t.bytes).sum();
+    writeln!(out, "{}, {bytes} bytes", counted(tensors.len(), "tensor"))
 }
 
 /// What the model expects after each of `ids`: the `top` likeliest tokens, best first.
@@ -139,6 +145,15 @@ fn quoted(text: &str) -> String {
     visible(&format!("{text:?}")).into_owned()
 }
 
+/// The same for what is not text, byte by byte where it is none: `" \xf0\x9f"`.
+fn bytes(piece: &[u8]) -> String {
+    let part = |chunk: std::str::Utf8Chunk| {
+        let hex: String = chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")).collect();
+        visible(&chunk.valid().escape_debug().to_string()).into_owned() + &hex
+    };
+    format!("\"{}\"", piece.utf8_chunks().map(part).collect::<String>())
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -181,12 +196,16 @@ mod tests {
             String::from_utf8(out).unwrap(),
             "{\"positions\":[{\"id\":9,\"top\":[{\"id\":5,\"logit\":2.0,\"logprob\":-0.5}]}]}\n"
         );
-        let pieces = [Piece { id: 1, text: "a\n".into(), special: false }];
+        let pieces = [Piece { id: 1, text: "a\n".into(), bytes: b"a\n".into(), special: false }];
         let mut out = Vec::new();
         print_tokens(&mut out, &pieces, true).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "{\"ids\":[1],\"pieces\":[\"a\\n\"]}\n");
         let mut out = Vec::new();
         print_tokens(&mut out, &pieces, false).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "      1  \"a\\n\"\n1 tokens\n");
+        assert_eq!(String::from_utf8(out).unwrap(), "      1  \"a\\n\"\n1 token\n");
+        let half = Piece { text: " \u{fffd}".into(), bytes: b" \xf0\x9f".into(), ..pieces[0].clone() };
+        let mut out = Vec::new();
+        print_tokens(&mut out, &[half], false).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "      1  \" \\xf0\\x9f\"\n1 token\n");
     }
 }

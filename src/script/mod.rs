@@ -8,9 +8,11 @@
 //! - `input`: stdin, files and words -> the prompt
 //! - `answer`, `output`, `json`: what came back, and its three forms
 //! - `models`, `inspect`, `doctor`, `settings`: reports
+//! - `signals`: Ctrl-C and its like, as messages
 //! - `status`: how a command ends
 
 mod answer;
+mod counted;
 mod doctor;
 #[cfg(test)]
 mod fake;
@@ -22,6 +24,7 @@ mod output;
 mod progress;
 mod run;
 mod settings;
+mod signals;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -32,6 +35,7 @@ pub use inspect::{Piece, TensorRow, logits, print_logits, print_tensors, print_t
 pub use models::{FileCard, FormatRow, ModelCard, ModelRow, print_card, print_list, print_outcome};
 pub use output::{Printer, View};
 pub use progress::Progress;
-pub use run::{Signal, answer, wait_until_ready};
+pub use run::{answer, wait_until_ready};
 pub use settings::{print_exactly, print_paths, print_settings};
+pub use signals::{Signal, signals, unless_signalled};
 pub use status::{Quit, Status, written};

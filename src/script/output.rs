@@ -1,4 +1,5 @@
 use super::answer::{Answer, Choice};
+use super::counted::counted;
 use super::json::{self, Line, TimingsJson, TokenJson};
 use super::progress::Progress;
 use crate::base::visible;
@@ -34,13 +35,24 @@ pub struct Printer<O, E> {
     thinking: bool,
     /// What was written last ended its line.
     at_line_start: bool,
+    /// ndjson: the line that every other follows was written.
+    started: bool,
     last_step: Option<u64>,
     progress: Option<Progress>,
 }
 
 impl<O: Write, E: Write> Printer<O, E> {
     pub fn new(view: View, out: O, err: E) -> Self {
-        Self { view, out, err, thinking: false, at_line_start: true, last_step: None, progress: None }
+        Self {
+            view,
+            out,
+            err,
+            thinking: false,
+            at_line_start: true,
+            started: false,
+            last_step: None,
+            progress: None,
+        }
     }
 
     /// Loading the model, on stderr, while it lasts.
@@ -73,9 +85,9 @@ impl<O: Write, E: Write> Printer<O, E> {
         self.out.flush()
     }
 
-    /// Engine steps since the last call, where they are wanted.
+    /// Engine steps since the last call, where they are wanted and the answer has started.
     pub fn steps(&mut self, snapshot: &Snapshot) -> io::Result<()> {
-        if !self.view.steps || self.view.format != Format::Ndjson {
+        if !self.view.steps || !self.started {
             return Ok(());
         }
         let last = self.last_step;
@@ -146,6 +158,7 @@ impl<O: Write, E: Write> Printer<O, E> {
             },
             _ => return Ok(()),
         };
+        self.started = true;
         json::write_line(&mut self.out, &line)
     }
 
@@ -219,8 +232,9 @@ impl<O: Write, E: Write> Printer<O, E> {
         for choice in answer.choices.iter().filter(|c| c.text.is_empty() && !c.reasoning.is_empty()) {
             let thought = choice.outcome.as_ref().map_or(0, |o| o.usage.reasoning_tokens);
             self.note(&format!(
-                "no answer: the model only thought, for {thought} tokens (finish reason: {}); \
+                "no answer: the model only thought, for {} (finish reason: {}); \
                  --reasoning show prints the thoughts",
+                counted(thought, "token"),
                 choice.finish_reason()
             ))?;
         }
@@ -232,11 +246,11 @@ impl<O: Write, E: Write> Printer<O, E> {
         let (usage, t) = (outcome.usage, outcome.timings);
         writeln!(
             self.err,
-            "prompt {} tokens ({} cached) · first token {:.0} ms · {} tokens at {:.1} tok/s · {:.2} s · seed {} · {}",
-            usage.prompt_tokens,
+            "prompt {} ({} cached) · first token {:.0} ms · {} at {:.1} tok/s · {:.2} s · seed {} · {}",
+            counted(usage.prompt_tokens, "token"),
             usage.cached_tokens,
             t.ttft_ms,
-            usage.completion_tokens,
+            counted(usage.completion_tokens, "token"),
             t.tokens_per_second,
             t.e2el_ms / 1e3,
             outcome.seed,

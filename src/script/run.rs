@@ -1,29 +1,12 @@
 use super::answer::Answer;
 use super::output::Printer;
+use super::signals::Signal;
 use super::status::{Quit, Status};
 use crate::protocol::{Command, Event, Failure, FailureKind, Handle, ModelInfo, Request};
 use std::io::{self, Write};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
-
-/// What the user's shell may send meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// Ctrl-C.
-    Interrupt,
-    /// SIGTERM, SIGHUP.
-    Terminate,
-}
-
-impl From<Signal> for Status {
-    fn from(signal: Signal) -> Self {
-        match signal {
-            Signal::Interrupt => Status::Interrupted,
-            Signal::Terminate => Status::Terminated,
-        }
-    }
-}
 
 /// An interrupted engine may be inside a long step; the person at the keyboard does not wait for it.
 const GRACE: Duration = Duration::from_millis(150);
@@ -119,8 +102,9 @@ async fn follow<O: Write, E: Write>(
         };
         let Some(events) = events else { return Ok(End::EngineGone) };
         // An engine publishes a step before it sends what came of it.
-        printer.steps(&handle.snapshot.load())?;
+        let snapshot = handle.snapshot.load();
         for event in &events {
+            printer.steps(&snapshot)?;
             answer.take(event);
             printer.event(event, answer)?;
         }

@@ -5,7 +5,8 @@ use super::answer::Answer;
 use super::fake::{self, REQUEST, finished, reasoning, text, token};
 use super::json;
 use super::output::{Printer, View};
-use super::run::{Signal, answer, wait_until_ready};
+use super::run::{answer, wait_until_ready};
+use super::signals::Signal;
 use super::status::{Quit, Status};
 use crate::config::{Format, ShowReasoning};
 use crate::protocol::*;
@@ -149,16 +150,14 @@ fn ndjson_is_an_event_a_line() {
 }
 
 #[test]
-fn ndjson_shows_each_step_once() {
+fn ndjson_starts_with_start_and_shows_each_step_once() {
     let steps = View { steps: true, ..view(Format::Ndjson) };
     let out = ran(steps, 1, hello()).out;
-    let steps: Vec<Value> = out
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .filter(|line| line["event"] == "step")
-        .collect();
-    let numbers: Vec<u64> = steps.iter().map(|s| s["step"].as_u64().unwrap()).collect();
-    assert_eq!(numbers, [1, 2]);
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    assert_eq!((kinds[0], kinds[kinds.len() - 1]), ("start", "finish"), "{kinds:?}");
+    let steps = lines.iter().filter(|line| line["event"] == "step");
+    assert_eq!(steps.map(|step| step["step"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
 }
 
 fn thoughtful() -> Vec<Vec<Event>> {

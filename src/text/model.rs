@@ -88,6 +88,12 @@ impl TextModel {
         Ok(self)
     }
 
+    /// Whether there are thoughts to tell from the answer, whatever template and vocabulary say.
+    pub fn with_reasoning(mut self, thinks: bool) -> Self {
+        self.knows_think = thinks;
+        self
+    }
+
     pub fn vocab_size(&self) -> usize {
         self.pieces.len()
     }
@@ -101,7 +107,7 @@ impl TextModel {
         self.template.is_ok()
     }
 
-    /// Which tags separate thoughts from the answer: `think`, where vocabulary or template know them.
+    /// Which tags separate thoughts from the answer: `think`, where vocabulary, template or a hint say so.
     pub fn reasoning_parser(&self) -> Option<&str> {
         self.knows_think.then_some("think")
     }
@@ -256,6 +262,23 @@ mod tests {
             assert_eq!(model.encode(text, Specials::Parse), expected, "{text:?}");
             assert_eq!(texts(&model, &expected).concat().contains('\u{FFFD}'), !text.is_ascii(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_hint_outweighs_template_and_vocabulary() {
+        let parts = |model: TextModel| {
+            let mut output =
+                model.output(OutputOptions { parse_reasoning: true, ..OutputOptions::default() });
+            let mut parts = Vec::new();
+            for byte in b"<think>hm</think>42" {
+                parts.extend(output.push(TokenId::from(*byte)).parts);
+            }
+            parts.extend(output.finish());
+            parts.into_iter().any(|part| matches!(part, Part::Reasoning(_)))
+        };
+        assert!(parts(TextModel::bytes()), "its vocabulary has the tags");
+        assert!(!parts(TextModel::bytes().with_reasoning(false)));
+        assert_eq!(TextModel::bytes().with_reasoning(true).reasoning_parser(), Some("think"));
     }
 
     // BUGLOG T10.

@@ -26,10 +26,20 @@ pub struct CatalogueModel {
     /// Offered when there is no model at hand.
     #[serde(default)]
     pub default: bool,
-    /// Name of the parser for its reasoning; `None` for a model that does not think aloud.
-    pub reasoning: Option<String>,
+    /// How its thoughts are told from its answer, where its template and vocabulary do not tell.
+    pub reasoning: Option<ReasoningHint>,
     /// The first is the one to open.
     pub files: Vec<CatalogueFile>,
+}
+
+/// A parser of thoughts by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReasoningHint {
+    /// All of a reply is the answer, tags and all.
+    Off,
+    /// Between `<think>` and `</think>`.
+    Think,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -170,6 +180,23 @@ mod tests {
         for model in catalogue.models() {
             assert!(model.files.iter().all(|file| !file.sources.is_empty()), "{}", model.name);
         }
+    }
+
+    #[test]
+    fn a_hint_names_a_parser_that_there_is() {
+        let with = |hint: &str| {
+            Catalogue::parse(&format!(
+                "[[models]]\nname = 'm'\ntitle = 't'\ndescription = 'd'\nlicence = 'l'\ncontext = 1\n\
+                 parameters = 1\n{hint}\n[[models.files]]\nname = 'f'\nbytes = 3\nsha256 = '{}'\n\
+                 sources = [{{ path = '/f' }}]\n",
+                "0".repeat(64)
+            ))
+        };
+        let hint = |line| with(line).map(|catalogue| catalogue.models()[0].reasoning);
+        assert_eq!(hint("").unwrap(), None);
+        assert_eq!(hint("reasoning = 'think'").unwrap(), Some(ReasoningHint::Think));
+        assert_eq!(hint("reasoning = 'off'").unwrap(), Some(ReasoningHint::Off));
+        assert!(hint("reasoning = 'guess'").unwrap_err().to_string().contains("guess"));
     }
 
     fn with(name: &str, file: &str, sha256: &str, source: &str) -> Result<Catalogue, CatalogueError> {

@@ -1,4 +1,4 @@
-use super::catalogue::{Catalogue, CatalogueModel};
+use super::catalogue::{Catalogue, CatalogueModel, ReasoningHint};
 use super::dirs::{ModelDirs, gguf_files, is_gguf};
 use super::names;
 use std::fmt;
@@ -11,6 +11,8 @@ pub struct Found {
     pub name: String,
     pub path: PathBuf,
     pub origin: Origin,
+    /// What the catalogue knows of its replies.
+    pub reasoning: Option<ReasoningHint>,
 }
 
 /// Where a model was found.
@@ -127,7 +129,12 @@ impl Lookup<'_> {
 
     fn of_catalogue(&self, model: &CatalogueModel) -> Outcome {
         match self.dirs.existing_model(model) {
-            Some(path) => Ok(Found { name: model.name.clone(), path, origin: Origin::Catalogue }),
+            Some(path) => Ok(Found {
+                name: model.name.clone(),
+                path,
+                origin: Origin::Catalogue,
+                reasoning: model.reasoning,
+            }),
             None => Err(NotFound { known: Some(model.name.clone()), ..self.not_found(None) }),
         }
     }
@@ -197,7 +204,7 @@ fn names_on_disk(dirs: &ModelDirs, catalogue: &Catalogue) -> Vec<String> {
 }
 
 fn found(name: String, path: &Path, origin: Origin) -> Found {
-    Found { name, path: path.to_owned(), origin }
+    Found { name, path: path.to_owned(), origin, reasoning: None }
 }
 
 fn stem(path: &Path) -> String {

@@ -15,12 +15,13 @@ mod names;
 mod summary;
 mod writer;
 
-pub use catalogue::{Catalogue, CatalogueError, CatalogueFile, CatalogueModel, Source, Wheel};
+pub use catalogue::{Catalogue, CatalogueError, CatalogueFile, CatalogueModel, ReasoningHint, Source, Wheel};
 pub use decode::decode;
 pub use digest::{BadDigest, Digest};
 pub use dirs::ModelDirs;
 pub use fetch::{
-    FetchError, FetchOptions, Phase, Progress, ProxySettings, SourceError, fetch, part_path, remove,
+    FetchError, FetchOptions, Phase, Progress, ProxySettings, SourceError, fetch, part_path, pip_command,
+    remove,
 };
 pub use find::{Found, NotFound, Origin, find};
 pub use format::BlockFormat;

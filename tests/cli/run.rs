@@ -153,15 +153,48 @@ fn a_template_that_fails_is_65_in_its_own_words() {
     assert_eq!(with("{{ messages[0].content }}").status, 0);
 }
 
+/// A copy of the tiny model in which the first `from` after `key` is `to`, of the same length.
+fn patched(key: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut bytes = std::fs::read(TINY).unwrap();
+    let at = bytes.windows(key.len()).position(|w| w == key).unwrap();
+    let value = at + bytes[at..].windows(from.len()).position(|w| w == from).unwrap();
+    bytes[value..value + to.len()].copy_from_slice(to);
+    bytes
+}
+
+/// BUGLOG C13: nothing is made up for a model without a template.
+#[test]
+fn a_model_without_a_template_says_so_and_how_to_name_one() {
+    let home = Home::new();
+    let key = b"tokenizer.chat_template";
+    let base = home.write("base.gguf", patched(key, key, b"tokenizer.nochatemplate"));
+    let with = |more: &[&str]| home.run(&[&["run", &base, "hi", "-t", "1", "-n", "2"], more].concat());
+    let said = with(&[]).refused(65);
+    assert!(said.contains("no chat template") && said.contains("--chat-template FILE"), "{said}");
+    assert!(said.contains("--raw"), "{said}");
+    assert_eq!(with(&["--raw"]).status, 0);
+    let file = home.write("t.jinja", "{{ messages[0].content }}");
+    assert_eq!(with(&["--chat-template", &file]).status, 0);
+
+    let input = home.write("in.json", r#"{"messages": [{"role": "user", "content": "Hi"}]}"#);
+    let said = home.run(&["inspect", "template", &base, "--input", &input]).refused(65);
+    assert!(said.contains("base has no chat template") && !said.contains("--chat-template"), "{said}");
+}
+
+#[test]
+fn a_context_beyond_the_models_is_wrong_usage_and_one_beyond_memory_is_not() {
+    let home = Home::new();
+    let said = run(&home, &["hi", "--ctx", "9999"]).refused(2);
+    assert!(said.contains("9999") && said.contains("256"), "{said}");
+    let said = run(&home, &["hi", "--ctx", "256", "--kv-memory", "1KiB"]).refused(75);
+    assert!(said.contains("256 tokens"), "{said}");
+}
+
 #[test]
 fn a_file_that_is_no_model_is_77_and_says_why() {
     let home = Home::new();
     let bytes = std::fs::read(TINY).unwrap();
-    let name = b"general.architecture";
-    let at = bytes.windows(name.len()).position(|w| w == name).unwrap();
-    let value = at + bytes[at..].windows(5).position(|w| w == b"llama").unwrap();
-    let mut other = bytes.clone();
-    other[value..value + 5].copy_from_slice(b"yeti9");
+    let other = patched(b"general.architecture", b"llama", b"yeti9");
 
     for (file, content, wanted) in [
         ("text.gguf", &b"This is no model."[..], "text.gguf"),
@@ -223,7 +256,7 @@ fn tokens_are_shown_with_their_pieces() {
 
     // BUGLOG Z01: the name of a special token is one, unless it is said to be plain text.
     let special = tokenize(&["<|im_end|>"]).good();
-    assert!(special.contains("\"<|im_end|>\"  special") && special.ends_with("1 tokens\n"), "{special}");
+    assert!(special.contains("\"<|im_end|>\"  special") && special.ends_with("1 token\n"), "{special}");
     assert!(!tokenize(&["<|im_end|>", "--plain"]).good().contains("special"));
 }
 
@@ -296,6 +329,8 @@ fn the_benchmark_measures_what_it_was_asked_for() {
         assert!(samples.len() == 2 && samples.iter().all(|s| s.as_f64().unwrap() > 0.0), "{row}");
         assert_eq!((&row["n_threads"], &row["model"]), (&1.into(), &"llama".into()));
     }
+    // Next to nothing to hold is not too little of a cache.
+    home.run(&["bench", "speed", "-m", TINY, "-p", "1", "-n", "1", "-r", "1", "-t", "1"]).good();
     let said = home.run(&["bench", "speed", "-m", TINY, "-p", "4000", "-n", "0", "-r", "1"]);
     assert_eq!(said.status, 65, "{}", said.err);
 }

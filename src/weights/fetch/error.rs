@@ -20,7 +20,7 @@ pub enum FetchError {
         folder.display(), size(*needed), size(*free)
     )]
     DiskFull { folder: PathBuf, needed: u64, free: u64 },
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("cannot write {}: {source}. GLASSBOX_MODELS can name another folder", path.display())]
     Write { path: PathBuf, source: io::Error },
 }
 

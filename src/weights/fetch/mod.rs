@@ -20,6 +20,7 @@ mod wheels;
 
 pub use error::{FetchError, SourceError};
 pub use partial::part_path;
+pub use pip::pip_command;
 pub use proxy::ProxySettings;
 pub use remove::remove;
 

@@ -19,6 +19,11 @@ pub(super) struct Pip {
     command: Vec<String>,
 }
 
+/// The command line that fetching would use as pip, as a person would type it.
+pub fn pip_command(options: &FetchOptions) -> Option<String> {
+    Pip::find(options).ok().map(|pip| pip.command.join(" "))
+}
+
 impl Pip {
     pub fn find(options: &FetchOptions) -> Result<Pip, SourceError> {
         if let Some(command) = options.pip.as_ref().filter(|command| !command.is_empty()) {

@@ -8,10 +8,11 @@ use std::path::Path;
 /// Deletes a fetched model and what an interrupted fetch left; gives the bytes that became free. Files of a hub
 /// cache belong to other programs and stay.
 pub fn remove(model: &CatalogueModel, dirs: &ModelDirs) -> io::Result<u64> {
+    let folder = dirs.root.join(&model.name);
+    fs::symlink_metadata(&folder)?; // looking for a lock would make the folder it is in
     if lock::is_held(&dirs.root, &model.name) {
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another glassbox is fetching it"));
     }
-    let folder = dirs.root.join(&model.name);
     let bytes = folder_bytes(&folder);
     fs::remove_dir_all(folder)?;
     Ok(bytes)
