@@ -118,12 +118,29 @@ impl Bench<'_> {
         let mut timeline = Timeline::new(prompts.len());
         let mut outcomes = Vec::new();
         let mut aborted = false;
-        let start = self.clock.now();
+        // All start in one step: on a fast model the first would end before the last has arrived.
+        self.send(Command::Pause)?;
         for (i, prompt) in prompts.iter().enumerate() {
             let prompt = Prompt::Tokens(prompt.clone());
             let request = Request::new(RequestId(i as u64), prompt, params.clone());
             self.send(Command::Submit(Box::new(request)))?;
         }
+        let mut on_their_way = prompts.len();
+        while on_their_way > 0 {
+            for event in self.handle.events.blocking_recv().ok_or_else(engine_gone)? {
+                match event {
+                    Event::Accepted { .. } => on_their_way -= 1,
+                    Event::Finished { outcome, .. } => {
+                        on_their_way -= 1;
+                        outcomes.push(*outcome);
+                    }
+                    Event::LoadFailed(failure) => return Err(failure),
+                    _ => {}
+                }
+            }
+        }
+        let start = self.clock.now();
+        self.send(Command::Resume)?;
         while outcomes.len() < prompts.len() {
             let events = self.handle.events.blocking_recv().ok_or_else(engine_gone)?;
             let now = self.clock.now() - start;
@@ -206,15 +223,25 @@ mod tests {
         stops_after: Option<u32>,
     }
 
-    /// Gives each submission its tokens at once, and remembers what it was asked.
+    /// Gives each submission its tokens once it is resumed, and remembers what it was asked.
     fn engine(faults: Faults) -> (Handle, JoinHandle<Vec<Request>>) {
         let (commands, received) = channel();
         let (sender, events) = EventReceiver::channel();
         let handle = Handle { commands, events, snapshot: SnapshotCell::default() };
         let thread = spawn(move || {
             let mut asked: Vec<Request> = Vec::new();
-            for command in received {
-                let Command::Submit(request) = command else { continue };
+            let mut held = Vec::new();
+            let accepted = |id| Event::Accepted { id, prompt_tokens: 0, rendered: String::new() };
+            let started = received.into_iter().flat_map(|command| match command {
+                Command::Submit(request) => {
+                    sender.send(vec![accepted(request.id)]);
+                    held.push(request);
+                    Vec::new()
+                }
+                Command::Resume => std::mem::take(&mut held),
+                _ => Vec::new(),
+            });
+            for request in started {
                 let seq = SeqId { request: request.id, choice: 0 };
                 let tokens =
                     |r: &Request| if let Prompt::Tokens(t) = &r.prompt { t.clone() } else { panic!() };
