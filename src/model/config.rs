@@ -69,6 +69,9 @@ impl ModelConfig {
         }
         let rope_dims = match file.u64(&key("rope.dimension_count"))? {
             Some(_) => whole("rope.dimension_count")?,
+            None if head_dim % 2 != 0 => {
+                return Err(bad(&key("attention.key_length"), head_dim, "rotary pairs need an even size"));
+            }
             None => head_dim,
         };
         if rope_dims % 2 != 0 || rope_dims > head_dim {

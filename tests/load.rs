@@ -1,0 +1,137 @@
+//! Files that cannot be run are refused with the key or tensor that is wrong; nothing is guessed.
+#![allow(clippy::unwrap_used)]
+
+use glassbox::compute::cpu::Cpu;
+use glassbox::model::{LoadError, LoadOptions, Loaded, load};
+use glassbox::weights::{BlockFormat, Gguf, GgufWriter};
+use std::path::Path;
+
+const DIM: usize = 32;
+const VOCAB: usize = 8;
+
+/// A llama of one layer, as `change` leaves it.
+struct Tiny {
+    architecture: &'static str,
+    whole: Vec<(&'static str, u32)>,
+    rope_scaling: Option<&'static str>,
+    tensors: Vec<(&'static str, Vec<usize>)>,
+}
+
+impl Tiny {
+    fn new() -> Self {
+        let (kv, ffn) = (16, 64);
+        Self {
+            architecture: "llama",
+            whole: vec![
+                ("block_count", 1),
+                ("context_length", 64),
+                ("embedding_length", DIM as u32),
+                ("feed_forward_length", ffn as u32),
+                ("attention.head_count", 2),
+                ("attention.head_count_kv", 1),
+            ],
+            rope_scaling: None,
+            tensors: vec![
+                ("token_embd.weight", vec![DIM, VOCAB]),
+                ("output_norm.weight", vec![DIM]),
+                ("blk.0.attn_norm.weight", vec![DIM]),
+                ("blk.0.attn_q.weight", vec![DIM, DIM]),
+                ("blk.0.attn_k.weight", vec![DIM, kv]),
+                ("blk.0.attn_v.weight", vec![DIM, kv]),
+                ("blk.0.attn_output.weight", vec![DIM, DIM]),
+                ("blk.0.ffn_norm.weight", vec![DIM]),
+                ("blk.0.ffn_gate.weight", vec![DIM, ffn]),
+                ("blk.0.ffn_up.weight", vec![DIM, ffn]),
+                ("blk.0.ffn_down.weight", vec![ffn, DIM]),
+            ],
+        }
+    }
+
+    fn set(mut self, key: &'static str, value: u32) -> Self {
+        self.whole.retain(|(k, _)| *k != key);
+        self.whole.push((key, value));
+        self
+    }
+
+    fn load(self) -> Result<Loaded, LoadError> {
+        let key = |name: &str| format!("{}.{name}", self.architecture);
+        let mut writer =
+            GgufWriter::new(self.architecture).put(&key("attention.layer_norm_rms_epsilon"), 1e-5f32);
+        for (name, value) in &self.whole {
+            writer = writer.put(&key(name), *value);
+        }
+        if let Some(kind) = self.rope_scaling {
+            writer = writer.put(&key("rope.scaling.type"), kind);
+        }
+        for (name, dims) in &self.tensors {
+            let bytes = vec![0; 4 * dims.iter().product::<usize>()];
+            writer = writer.tensor(name, dims, BlockFormat::F32, bytes);
+        }
+        let file = Gguf::from_bytes(Path::new("tiny.gguf"), writer.to_bytes()).unwrap();
+        let options =
+            LoadOptions { max_model_len: None, block_size: 16, kv_cache_bytes: None, max_batched_tokens: 16 };
+        load(&file, Cpu::new(Some(1)), &options, &|_, _| ())
+    }
+
+    fn refused(self) -> String {
+        self.load().err().expect("refused").to_string()
+    }
+}
+
+#[test]
+fn the_tiny_model_itself_loads() {
+    let loaded = Tiny::new().load().unwrap();
+    assert_eq!((loaded.layers, loaded.kv.max_model_len), (1, 64));
+    assert_eq!(loaded.kv_bytes_per_token, 2 * 16 * 2);
+}
+
+#[test]
+fn an_unknown_architecture_is_named_with_what_is_supported() {
+    let refused = Tiny { architecture: "yeti9", ..Tiny::new() }.refused();
+    assert!(refused.contains("yeti9") && refused.contains("llama, qwen2, gemma3"), "{refused}");
+}
+
+#[test]
+fn a_missing_tensor_is_named() {
+    let mut tiny = Tiny::new();
+    tiny.tensors.retain(|(name, _)| *name != "blk.0.ffn_up.weight");
+    assert!(tiny.refused().contains("blk.0.ffn_up.weight"));
+}
+
+/// Left out in silence, it would make every answer subtly wrong.
+#[test]
+fn a_tensor_without_a_place_is_named() {
+    let mut tiny = Tiny::new();
+    tiny.tensors.push(("blk.0.attn_sinks.weight", vec![2]));
+    assert!(tiny.refused().contains("blk.0.attn_sinks.weight"));
+}
+
+#[test]
+fn a_wrong_shape_is_shown_beside_the_right_one() {
+    let mut tiny = Tiny::new();
+    tiny.tensors.iter_mut().find(|(name, _)| *name == "blk.0.attn_k.weight").unwrap().1 = vec![DIM, 24];
+    let refused = tiny.refused();
+    assert!(refused.contains("[32, 24]") && refused.contains("[32, 16]"), "{refused}");
+}
+
+#[test]
+fn impossible_numbers_are_refused_with_their_key() {
+    for (key, value) in [
+        ("block_count", 0),
+        ("embedding_length", u32::MAX),
+        ("attention.head_count_kv", 3),
+        ("attention.key_length", 7),
+        ("attention.value_length", 8),
+        ("rope.dimension_count", 64),
+        ("context_length", 0),
+    ] {
+        let refused = Tiny::new().set(key, value).refused();
+        assert!(refused.contains(key) || refused.contains("attn_q"), "{key} = {value}: {refused}");
+    }
+}
+
+#[test]
+fn a_rope_scaling_we_do_not_know_is_refused_and_not_ignored() {
+    let refused = Tiny { rope_scaling: Some("yarn"), ..Tiny::new() }.refused();
+    assert!(refused.contains("llama.rope.scaling.type") && refused.contains("yarn"), "{refused}");
+}
