@@ -81,10 +81,8 @@ unsafe fn one_token<S: Simd, L: Layout>(tile: &[u8], tokens: Tokens, sums: &mut 
         for block in 0..tokens.cols / L::BLOCK {
             let p = tile.as_ptr().add(block * L::BYTES);
             for sub in 0..L::SUBS {
-                let weights = unpack::<S, L>(p, sub);
-                let scales = [L::scale::<S>(p, sub, 0), L::scale::<S>(p, sub, L::SCALES - 1)];
-                let minimum = L::minimum::<S>(p, sub);
-                sum = accumulate::<S, L>(sum, &weights, scales, minimum, x, block * L::SUBS + sub);
+                let weights = Unpacked::of::<L>(p, sub);
+                sum = accumulate::<S, L>(sum, &weights, x, block * L::SUBS + sub);
             }
         }
         S::store(sums[0].as_mut_ptr(), sum);
@@ -100,14 +98,12 @@ unsafe fn many_tokens<S: Simd, L: Layout>(tile: &[u8], tokens: Tokens, sums: &mu
         for block in 0..tokens.cols / L::BLOCK {
             let p = tile.as_ptr().add(block * L::BYTES);
             for sub in 0..L::SUBS {
-                let weights = unpack::<S, L>(p, sub);
-                let scales = [L::scale::<S>(p, sub, 0), L::scale::<S>(p, sub, L::SCALES - 1)];
-                let minimum = L::minimum::<S>(p, sub);
+                let weights = Unpacked::of::<L>(p, sub);
                 for t in 0..tokens.count {
                     let sum = sums.get_unchecked_mut(t).as_mut_ptr();
                     let x = Row::of(tokens, t);
                     let at = block * L::SUBS + sub;
-                    S::store(sum, accumulate::<S, L>(S::load(sum), &weights, scales, minimum, x, at));
+                    S::store(sum, accumulate::<S, L>(S::load(sum), &weights, x, at));
                 }
             }
         }
@@ -137,37 +133,45 @@ impl Row {
     }
 }
 
-#[inline(always)]
-unsafe fn unpack<S: Simd, L: Layout>(block: *const u8, sub: usize) -> [S::B; 8] {
-    // SAFETY: the caller's block.
-    unsafe {
-        [
-            L::vector::<S, 0>(block, sub),
-            L::vector::<S, 1>(block, sub),
-            L::vector::<S, 2>(block, sub),
-            L::vector::<S, 3>(block, sub),
-            L::vector::<S, 4>(block, sub),
-            L::vector::<S, 5>(block, sub),
-            L::vector::<S, 6>(block, sub),
-            L::vector::<S, 7>(block, sub),
-        ]
+/// 32 weights of 16 rows, ready to be multiplied.
+struct Unpacked<S: Simd> {
+    vectors: [S::B; 8],
+    /// Of the first and of the last 16 weights; the same where the format has one scale.
+    scales: [S::F; 2],
+    minimum: S::F,
+}
+
+impl<S: Simd> Unpacked<S> {
+    #[inline(always)]
+    unsafe fn of<L: Layout>(block: *const u8, sub: usize) -> Self {
+        // SAFETY: the caller's block.
+        unsafe {
+            Self {
+                vectors: [
+                    L::vector::<S, 0>(block, sub),
+                    L::vector::<S, 1>(block, sub),
+                    L::vector::<S, 2>(block, sub),
+                    L::vector::<S, 3>(block, sub),
+                    L::vector::<S, 4>(block, sub),
+                    L::vector::<S, 5>(block, sub),
+                    L::vector::<S, 6>(block, sub),
+                    L::vector::<S, 7>(block, sub),
+                ],
+                scales: [L::scale::<S>(block, sub, 0), L::scale::<S>(block, sub, L::SCALES - 1)],
+                minimum: L::minimum::<S>(block, sub),
+            }
+        }
     }
 }
 
 /// Adds 32 weights of 16 rows times one token's 32 activations: `at` counts in 32s.
 #[inline(always)]
-unsafe fn accumulate<S: Simd, L: Layout>(
-    mut sum: S::F,
-    weights: &[S::B; 8],
-    scales: [S::F; 2],
-    minimum: S::F,
-    x: Row,
-    at: usize,
-) -> S::F {
+unsafe fn accumulate<S: Simd, L: Layout>(mut sum: S::F, weights: &Unpacked<S>, x: Row, at: usize) -> S::F {
+    let Unpacked { scales, minimum, .. } = weights;
     // SAFETY: `at` lies inside the token's row, the caller's contract.
     unsafe {
-        let first = S::to_f32(half_dot::<S, L>(weights, x, at, 0));
-        let second = S::to_f32(half_dot::<S, L>(weights, x, at, 1));
+        let first = S::to_f32(half_dot::<S, L>(&weights.vectors, x, at, 0));
+        let second = S::to_f32(half_dot::<S, L>(&weights.vectors, x, at, 1));
         let (x0, x1) = (S::splat(*x.scales.add(2 * at)), S::splat(*x.scales.add(2 * at + 1)));
         if L::SCALES == 2 {
             sum = S::fma(first, S::mul(scales[0], x0), sum);
@@ -176,7 +180,7 @@ unsafe fn accumulate<S: Simd, L: Layout>(
             sum = S::fma(S::fma(first, x0, S::mul(second, x1)), scales[0], sum);
         }
         if L::HAS_MIN {
-            sum = S::fma(minimum, S::splat(*x.sums.add(at)), sum);
+            sum = S::fma(*minimum, S::splat(*x.sums.add(at)), sum);
         }
         sum
     }
