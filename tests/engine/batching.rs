@@ -103,14 +103,7 @@ fn a_full_house_makes_the_next_request_wait_with_a_reason() {
     let states: Vec<_> = bench.engine.snapshot().sequences.iter().map(|s| s.state).collect();
     assert_eq!(states[1..3], [SequenceState::Running, SequenceState::Waiting]);
     bench.run();
-    let order: Vec<SeqId> = bench
-        .events
-        .iter()
-        .filter_map(|event| match event {
-            Event::Started { seq, .. } => Some(*seq),
-            _ => None,
-        })
-        .collect();
+    let order = bench.started();
     assert_eq!(order, ids.into_iter().map(first).collect::<Vec<_>>(), "first come, first served");
 }
 

@@ -166,6 +166,15 @@ impl Bench {
         }
     }
 
+    /// Sequences in the order in which they were first scheduled.
+    pub fn started(&self) -> Vec<SeqId> {
+        let started = |event: &Event| match event {
+            Event::Started { seq, .. } => Some(*seq),
+            _ => None,
+        };
+        self.events.iter().filter_map(started).collect()
+    }
+
     pub fn record(&self) -> StepRecord {
         StepRecord::clone(self.engine.snapshot().steps.last().unwrap())
     }

@@ -149,14 +149,7 @@ fn thousands_of_steps_in_a_crowded_pool() {
         (0..(i * 31 % 5)).for_each(|_| bench.step());
     }
     bench.run();
-    let started: Vec<SeqId> = bench
-        .events
-        .iter()
-        .filter_map(|event| match event {
-            Event::Started { seq, .. } => Some(*seq),
-            _ => None,
-        })
-        .collect();
+    let started = bench.started();
     assert_eq!(started, order);
     assert!(order.iter().all(|seq| bench.outcome(*seq).reason == FinishReason::Length));
     let snapshot = bench.engine.snapshot();
