@@ -8,7 +8,7 @@ use crate::config::{
     ModelsCommand, Origin, Paths, RunArgs, ScreenArgs, Settings, SpeedArgs, TemplateArgs, TokenizeArgs,
 };
 use crate::open;
-use crate::protocol::{Message, Prompt, Request, RequestId, Role};
+use crate::protocol::{Message, PrefixCache, Prompt, Request, RequestId, Role};
 use crate::script::{self, Piece, Printer, Progress, Quit, Status, Stdin, Tool, View, written};
 use crate::store::{IfMissing, KV_BYTES_PER_VALUE, ScreenModels, Store, tensor_rows};
 use crate::text::{ChatTemplate, Specials, TemplateError};
@@ -266,7 +266,7 @@ fn speed(args: &SpeedArgs) -> Result<Status, Quit> {
     let found = context.store.obtain(wanted, IfMissing::Ask, false)?;
     let tests = bench::tests(args);
     let mut settings = context.settings.options.engine.clone();
-    let (step_tokens, threads) = (settings.max_num_batched_tokens, settings.threads);
+    let (step_tokens, threads) = (settings.scheduler.max_num_batched_tokens, settings.threads);
     fit(&mut settings, &bench::needs(&tests, step_tokens), &found.path)?;
     let mut handle = open::engine(&found, None, settings);
 
@@ -295,8 +295,10 @@ const LEAST_CACHE_TOKENS: usize = 256;
 
 /// Room for the tests, where the flags do not say otherwise.
 fn fit(settings: &mut EngineSettings, needs: &bench::Needs, model: &Path) -> Result<(), Quit> {
-    settings.enable_prefix_caching = needs.prefix_cache;
-    settings.max_num_seqs = settings.max_num_seqs.max(needs.sequences);
+    if !needs.prefix_cache {
+        settings.prefix_cache = PrefixCache::Off;
+    }
+    settings.scheduler.max_num_seqs = settings.scheduler.max_num_seqs.max(needs.sequences);
     let file = Gguf::inspect(model).map_err(open::unusable)?;
     let summary = Summary::of(&file).map_err(open::unusable)?;
     if let (None, Some(bytes)) = (settings.kv_cache_bytes, summary.kv_bytes_per_token(KV_BYTES_PER_VALUE)) {

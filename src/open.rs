@@ -66,7 +66,7 @@ impl Opening {
             max_model_len: settings.max_model_len,
             block_size: settings.block_size,
             kv_cache_bytes: settings.kv_cache_bytes,
-            max_batched_tokens: settings.max_num_batched_tokens,
+            max_batched_tokens: settings.scheduler.max_num_batched_tokens,
         };
         model::load(file, cpu, &options, &|done, total| report(LoadStage::Repacking, done, total)).map_err(
             |error| {

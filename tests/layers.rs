@@ -17,7 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("text", &["base", "protocol"]),
     ("sample", &["base", "protocol"]),
     ("weights", &["base"]),
-    ("kv", &["base"]),
+    ("kv", &["base", "protocol"]),
     ("compute", &["base", "weights"]),
     ("parallel", &["base", "compute"]),
     ("model", &["base", "protocol", "sample", "weights", "kv", "compute", "parallel"]),

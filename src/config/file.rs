@@ -147,7 +147,7 @@ mod tests {
     fn a_file_sets_what_it_names() {
         let s = settings(
             "[sampling]\ntemperature = 0.2\ntop_k = 1_0\nseed = \"none\"\nstop = [\"END\", \"\\n\\n\"]\n\
-             [engine]\nthreads = 2\nkv_memory = \"256MiB\"\nprefix_cache = false\n\
+             [engine]\nthreads = 2\nkv_memory = \"256MiB\"\nprefix_cache = \"off\"\n\
              models = \"${HOME}/models\"\n[ui]\nascii = true\n",
         )
         .unwrap();
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(s.sampling.stop, ["END", "\n\n"]);
         assert_eq!(s.options.engine.kv_cache_bytes, Some(256 << 20));
         assert_eq!(s.options.models.as_deref(), Some(Path::new("/home/ada/models")));
-        assert!(s.options.ascii && !s.options.engine.enable_prefix_caching);
+        assert!(s.options.ascii && s.options.engine.prefix_cache == crate::protocol::PrefixCache::Off);
         assert_eq!(s.origin("top_k").to_string(), "config.toml:3");
     }
 

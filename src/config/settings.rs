@@ -1,34 +1,56 @@
+use crate::protocol::{EvictionPolicy, KvCacheDtype, PrefixCache, SchedulerSettings};
+use std::path::PathBuf;
+
 /// How the engine schedules and how much it may hold. Names are vLLM's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineSettings {
-    /// Token budget of one step.
-    pub max_num_batched_tokens: usize,
-    /// Most sequences in one step.
-    pub max_num_seqs: usize,
+    /// What may change while the engine runs. Its budget and number of sequences are also the most
+    /// that a running engine can be changed to.
+    pub scheduler: SchedulerSettings,
     /// Longest prompt plus answer; `None` is the model's, shortened to what memory allows.
     pub max_model_len: Option<usize>,
     /// Tokens of one KV block.
     pub block_size: usize,
-    pub enable_prefix_caching: bool,
-    /// Memory for the KV cache; `None` is enough for one full context, or a quarter of what is free.
+    pub prefix_cache: PrefixCache,
+    /// Of the radix tree; the hash cache is always LRU.
+    pub radix_eviction_policy: EvictionPolicy,
+    pub kv_cache_dtype: KvCacheDtype,
+    /// Memory for the KV cache; `None` is enough for four full contexts, or a share of what is free.
     pub kv_cache_bytes: Option<usize>,
+    /// Most of the free memory that weights and KV cache may take together
+    /// (`gpu_memory_utilization`'s twin).
+    pub memory_utilization: f32,
+    /// Host memory for blocks that the KV cache has no room for; 0 is none.
+    pub host_kv_bytes: usize,
+    /// Folder where cached blocks outlive the program.
+    pub kv_cache_dir: Option<PathBuf>,
+    /// Most bytes of that folder.
+    pub kv_cache_dir_bytes: usize,
     /// Worker threads; `None` is one for each physical core.
     pub threads: Option<usize>,
     /// Candidates traced for the sampling panel; 0 when nobody looks.
     pub trace_candidates: usize,
+    /// Send [`Event::Kv`](crate::protocol::Event::Kv).
+    pub kv_events: bool,
 }
 
 impl Default for EngineSettings {
     fn default() -> Self {
         Self {
-            max_num_batched_tokens: 512,
-            max_num_seqs: 32,
+            scheduler: SchedulerSettings::default(),
             max_model_len: None,
             block_size: 16,
-            enable_prefix_caching: true,
+            prefix_cache: PrefixCache::Hash,
+            radix_eviction_policy: EvictionPolicy::Lru,
+            kv_cache_dtype: KvCacheDtype::F16,
             kv_cache_bytes: None,
+            memory_utilization: 0.9,
+            host_kv_bytes: 0,
+            kv_cache_dir: None,
+            kv_cache_dir_bytes: 4 << 30,
             threads: None,
             trace_candidates: 0,
+            kv_events: false,
         }
     }
 }

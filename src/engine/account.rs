@@ -44,7 +44,9 @@ impl Engine {
         let choices = std::mem::replace(&mut parent.choices, 1);
         let mut children: Vec<Sequence> = (1..choices)
             .map(|choice| match (choice as usize) < drawn.len() {
-                true => parent.fork(choice, self.kv.fork(&parent.table), parent.num_computed),
+                true => {
+                    parent.fork(choice, self.kv.fork(&parent.table, parent.num_computed), parent.num_computed)
+                }
                 // No output row was left for it: it starts from the prompt, as a request would.
                 false => parent.fork(choice, BlockTable::default(), 0),
             })

@@ -47,6 +47,9 @@ impl Engine {
                 self.focus.seq = seq;
                 self.focus.candidates = self.focus.candidates.max(TRACED_CANDIDATES);
             }
+            Work::Control(
+                command @ (Command::Fork(_) | Command::Break(_) | Command::Clear(_) | Command::Configure(_)),
+            ) => events.push(Event::Note(format!("this engine does not take {command:?}"))),
             Work::Control(Command::ResetPrefixCache) => self.kv.reset_prefix_cache(),
             Work::Control(Command::Shutdown) => {
                 self.shut_down(events);

@@ -1,8 +1,7 @@
 use super::sequence::{Sequence, Share};
-use crate::kv::{CopyOnWrite, Shortage};
+use crate::kv::Moves;
 use crate::model::{Batch, BlockCopy, Row};
-use crate::protocol::{RowKind, SeqId, TokenId};
-use std::fmt;
+use crate::protocol::{Preemption, RowKind, TokenId, Waiting};
 
 /// What one step does, and why it does not do more. Its memory is used again for every step.
 #[derive(Debug, Default)]
@@ -10,9 +9,11 @@ pub struct Plan {
     pub batch: Batch,
     /// Beside each row of the batch.
     pub rows: Vec<PlannedRow>,
-    pub preempted: Vec<Preempted>,
+    /// Before anything of the batch is computed.
+    pub moves: Moves,
+    pub preempted: Vec<Preemption>,
     /// Sequences that got nothing.
-    pub skipped: Vec<(SeqId, Reason)>,
+    pub skipped: Vec<Waiting>,
     pub tokens_left: usize,
     pub outputs_left: usize,
     /// Tokens looked up in the prefix cache by sequences admitted for the first time, and found.
@@ -29,30 +30,11 @@ pub struct PlannedRow {
     pub drawn: Option<TokenId>,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub struct Preempted {
-    pub seq: SeqId,
-    pub blocks_freed: usize,
-    /// Who needed the blocks, and how many.
-    pub by: SeqId,
-    pub shortage: Shortage,
-}
-
-/// Why a sequence waits. Plain numbers; [`fmt::Display`] puts them into words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    Budget { tokens: usize },
-    Outputs { outputs: usize },
-    Slots { running: usize, most: usize },
-    Blocks(Shortage),
-    Behind { ahead: usize },
-    Preempting { victims: usize },
-}
-
 impl Plan {
     pub fn clear(&mut self, tokens: usize, outputs: usize) {
         self.batch.clear();
         self.rows.clear();
+        self.moves.clear();
         self.preempted.clear();
         self.skipped.clear();
         (self.tokens_left, self.outputs_left) = (tokens, outputs);
@@ -86,45 +68,9 @@ impl Plan {
         self.rows.push(PlannedRow { at, kind, drawn: None });
     }
 
-    pub fn copy(&mut self, copy: Option<CopyOnWrite>) {
-        self.batch.copies.extend(copy.map(|CopyOnWrite { from, to }| BlockCopy { from, to }));
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Reason::Budget { tokens } => write!(f, "the step's budget of {tokens} tokens is used up"),
-            Reason::Outputs { outputs } => write!(f, "the step's {outputs} output rows are used up"),
-            Reason::Slots { running, most } => write!(f, "{running} of {most} sequences are running"),
-            Reason::Blocks(shortage) => write!(f, "{}; head of the queue", Words(shortage)),
-            Reason::Behind { ahead } => write!(f, "behind {ahead} in the queue"),
-            Reason::Preempting { victims } => {
-                write!(f, "nothing is admitted in a step that preempted ({victims})")
-            }
-        }
-    }
-}
-
-impl fmt::Display for Preempted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.by == self.seq {
-            true => write!(f, "it {}", Words(&self.shortage)),
-            false => write!(f, "sequence {} {}", self.by, Words(&self.shortage)),
-        }
-    }
-}
-
-struct Words<'a>(&'a Shortage);
-
-impl fmt::Display for Words<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shortage { needed, free, cached, reserved } = self.0;
-        let s = if *needed == 1 { "" } else { "s" };
-        write!(f, "needs {needed} block{s}, {free} free, {cached} evictable")?;
-        match reserved {
-            0 => Ok(()),
-            _ => write!(f, ", {reserved} reserved for running prompts"),
-        }
+    /// The copies of all sequences, for the runner.
+    pub fn seal(&mut self) {
+        let copies = self.moves.copies.iter().map(|(from, to)| BlockCopy { from: *from, to: *to });
+        self.batch.copies.extend(copies);
     }
 }

@@ -1,7 +1,7 @@
-use super::plan::{Plan, Preempted, Reason};
+use super::plan::Plan;
 use super::sequence::Sequence;
-use crate::kv::{BlockManager, Hits, Shortage};
-use crate::protocol::{RequestId, SequenceState};
+use crate::kv::{BlockManager, Hits, Prefix};
+use crate::protocol::{Preemption, Reason, RequestId, SequenceState, Shortage, Waiting};
 use std::collections::VecDeque;
 
 /// First come, first served, as vLLM V1's scheduler: running sequences first, each given tokens
@@ -40,6 +40,7 @@ impl Scheduler {
             victims => Some(Reason::Preempting { victims }),
         };
         self.note_waiting(why, plan);
+        plan.seal();
     }
 
     fn continue_running(&mut self, kv: &mut BlockManager, plan: &mut Plan) {
@@ -48,7 +49,7 @@ impl Scheduler {
             let seq = &self.running[at];
             let share = seq.share(seq.num_computed, plan.tokens_left, plan.outputs_left);
             if share.tokens == 0 {
-                plan.skipped.push((seq.id, self.used_up(plan)));
+                plan.skipped.push(Waiting { seq: seq.id, reason: self.used_up(plan) });
             } else if self.make_room(at, share.tokens, kv, plan) {
                 plan.push(at, &self.running[at], share, self.bounds.groups);
             }
@@ -62,10 +63,10 @@ impl Scheduler {
         loop {
             let seq = &mut self.running[at];
             let len = seq.num_computed + tokens;
-            match kv.grow(&mut seq.table, seq.num_computed, len) {
-                Ok(copy) => {
-                    plan.copy(copy);
-                    kv.offer(&mut seq.table, &seq.chain, len);
+            match kv.grow(&mut seq.table, seq.num_computed, len, &mut plan.moves) {
+                Ok(()) => {
+                    let Sequence { table, tokens, chain, .. } = seq;
+                    kv.offer(table, Prefix { tokens, chain, priority: 0 }, len);
                     return true;
                 }
                 Err(shortage) => self.preempt_last(at, shortage, kv, plan),
@@ -83,9 +84,9 @@ impl Scheduler {
         let before = kv.pool().available();
         kv.release(&mut victim.table);
         let blocks_freed = kv.pool().available() - before;
-        plan.preempted.push(Preempted { seq: victim.id, blocks_freed, by, shortage });
+        plan.preempted.push(Preemption { seq: victim.id, blocks_freed, swapped: false, by, shortage });
         // Whatever was noted of it in this step is overtaken.
-        plan.skipped.retain(|(id, _)| *id != victim.id);
+        plan.skipped.retain(|skipped| skipped.seq != victim.id);
         victim.num_computed = 0;
         victim.preemptions += 1;
         victim.state = SequenceState::Preempted;
@@ -110,11 +111,12 @@ impl Scheduler {
             return Err(Reason::Slots { running: slots.min(most), most });
         }
         let seq = &self.waiting[0];
-        let hits = match seq.reads_cache() {
-            true => kv.find_prefix(&seq.chain, seq.tokens.len()),
-            false => Hits::default(),
-        };
-        let computed = hits.blocks.len() * kv.block_size();
+        let mut hits = Hits::default();
+        if seq.reads_cache() {
+            let prefix = Prefix { tokens: &seq.tokens, chain: &seq.chain, priority: 0 };
+            kv.find_prefix(prefix, seq.tokens.len(), &mut hits);
+        }
+        let computed = hits.tokens();
         let share = seq.share(computed, plan.tokens_left, plan.outputs_left);
         if share.tokens == 0 {
             return Err(self.used_up(plan));
@@ -122,7 +124,8 @@ impl Scheduler {
         // The whole sequence must fit, and so must what running prompts have still to compute:
         // otherwise two half-computed prompts could each wait for the other's blocks.
         let (len, whole) = (computed + share.tokens, seq.tokens.len());
-        let table = kv.admit(hits, len, whole, self.reserved(kv)).map_err(Reason::Blocks)?;
+        let table =
+            kv.admit(&hits, len, whole, self.reserved(kv), &mut plan.moves).map_err(Reason::Blocks)?;
 
         let mut seq = self.waiting.pop_front().expect("it was the head");
         if !seq.started {
@@ -131,7 +134,8 @@ impl Scheduler {
             plan.prefix_hits += computed;
         }
         (seq.num_computed, seq.table, seq.state) = (computed, table, SequenceState::Running);
-        kv.offer(&mut seq.table, &seq.chain, len);
+        let Sequence { table, tokens, chain, .. } = &mut seq;
+        kv.offer(table, Prefix { tokens, chain, priority: 0 }, len);
         plan.push(self.running.len(), &seq, share, self.bounds.groups);
         self.running.push(seq);
         Ok(())
@@ -139,8 +143,8 @@ impl Scheduler {
 
     /// Blocks that running sequences still need for tokens they have.
     fn reserved(&self, kv: &BlockManager) -> usize {
-        let whole = |seq: &Sequence| seq.tokens.len().div_ceil(kv.block_size());
-        self.running.iter().map(|seq| whole(seq).saturating_sub(seq.table.blocks().len())).sum()
+        let whole = |seq: &Sequence| kv.blocks_for(seq.tokens.len());
+        self.running.iter().map(|seq| whole(seq).saturating_sub(seq.table.len())).sum()
     }
 
     fn used_up(&self, plan: &Plan) -> Reason {
@@ -157,7 +161,7 @@ impl Scheduler {
                 (_, Some(Reason::Preempting { victims })) => Reason::Preempting { victims },
                 _ => Reason::Behind { ahead },
             };
-            plan.skipped.push((seq.id, reason));
+            plan.skipped.push(Waiting { seq: seq.id, reason });
         }
     }
 

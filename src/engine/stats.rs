@@ -2,7 +2,7 @@ use super::plan::Plan;
 use crate::base::{Clock, Ring};
 use crate::kv::{BlockManager, KvCounts};
 use crate::model::Usage;
-use crate::protocol::{Counters, Phases, Preemption, RowRecord, StepRecord, Waiting};
+use crate::protocol::{Counters, Phases, RowRecord, Slots, StepRecord};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,14 +58,18 @@ impl Stats {
             tokens: plan.batch.tokens.len(),
             token_budget: self.token_budget,
             rows: rows(plan),
-            waiting: waiting(plan),
-            preempted: preempted(plan),
+            slots: Slots::default(),
+            waiting: plan.skipped.clone(),
+            preempted: plan.preempted.clone(),
             blocks_taken: since(now.taken, before.taken),
             blocks_freed: since(now.freed, before.freed),
             blocks_hit: since(now.hit, before.hit),
             blocks_evicted: since(now.evicted, before.evicted),
             blocks_copied: since(now.copied, before.copied),
+            blocks_saved: since(now.saved, before.saved),
+            blocks_loaded: since(now.loaded, before.loaded),
             blocks_free: kv.pool().available(),
+            ..StepRecord::default()
         }));
         let counters = &mut self.counters;
         counters.prefix_queries += plan.prefix_queries as u64;
@@ -99,18 +103,6 @@ fn rows(plan: &Plan) -> Vec<RowRecord> {
         sampled: planned.drawn,
     })
     .collect()
-}
-
-fn waiting(plan: &Plan) -> Vec<Waiting> {
-    let skipped = plan.skipped.iter();
-    skipped.map(|(seq, reason)| Waiting { seq: *seq, reason: reason.to_string() }).collect()
-}
-
-fn preempted(plan: &Plan) -> Vec<Preemption> {
-    let preempted = plan.preempted.iter();
-    preempted
-        .map(|p| Preemption { seq: p.seq, blocks_freed: p.blocks_freed, reason: p.to_string() })
-        .collect()
 }
 
 /// Splits a step into its phases.

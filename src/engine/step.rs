@@ -5,9 +5,9 @@ use super::scheduler::{Bounds, Scheduler};
 use super::stats::{Stats, Stopwatch};
 use crate::base::Clock;
 use crate::config::EngineSettings;
-use crate::kv::BlockManager;
+use crate::kv::{BlockManager, KvConfig};
 use crate::model::{DeviceError, Outputs, Runner};
-use crate::protocol::{Event, Failure, FailureKind, FinishReason, Phases, SamplingTrace, SeqId};
+use crate::protocol::{Event, Failure, FailureKind, FinishReason, Phases, SamplingTrace, SeqId, Waiting};
 use crate::sample::SampleRow;
 use crate::text::TextModel;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -58,14 +58,22 @@ impl Engine {
         let context = settings.max_model_len.unwrap_or(usize::MAX).min(limits.max_model_len);
         let lengths = Lengths::of(limits, context);
         let bounds = Bounds {
-            tokens: settings.max_num_batched_tokens.min(limits.max_batched_tokens).max(1),
-            sequences: settings.max_num_seqs.max(1),
+            tokens: settings.scheduler.max_num_batched_tokens.min(limits.max_batched_tokens).max(1),
+            sequences: settings.scheduler.max_num_seqs.max(1),
             outputs: limits.max_outputs.max(1),
             groups: limits.groups.len().max(1),
         };
+        let kv_config = KvConfig {
+            groups: limits.groups.clone(),
+            prefix_cache: settings.prefix_cache,
+            eviction: settings.radix_eviction_policy,
+            host_blocks: settings.host_kv_bytes / limits.bytes_per_block.max(1),
+            events: true,
+            ..KvConfig::new(limits.num_blocks, limits.block_size)
+        };
         Self {
             scheduler: Scheduler::new(bounds),
-            kv: BlockManager::new(limits.num_blocks, limits.block_size, settings.enable_prefix_caching),
+            kv: BlockManager::new(kv_config),
             output: Output::new(text.clone(), clock.clone(), lengths.longest()),
             stats: Stats::new(bounds.tokens),
             plan: Plan::default(),
@@ -165,7 +173,9 @@ impl Engine {
     /// should one slip through, it must end rather than block those behind it.
     fn end_stuck_head(&mut self, events: &mut Vec<Event>) {
         let nothing_changed = self.scheduler.running().is_empty() && self.plan.preempted.is_empty();
-        let Some((seq, reason)) = self.plan.skipped.first().filter(|_| nothing_changed) else { return };
+        let Some(Waiting { seq, reason }) = self.plan.skipped.first().filter(|_| nothing_changed) else {
+            return;
+        };
         let failure = Failure::new(FailureKind::TooLong, format!("it cannot be scheduled: {reason}"));
         self.output.close_request(seq.request, &FinishReason::Error(failure), events);
         self.scheduler.remove(seq.request, &mut self.kv);

@@ -13,6 +13,7 @@ impl Engine {
             counters: self.stats.counters(&self.kv, self.output.finished()),
             steps: self.stats.steps(),
             sampling: self.trace.clone(),
+            ..Snapshot::default()
         }
     }
 
@@ -23,11 +24,12 @@ impl Engine {
                 references: u16::try_from(pool.references(id)).unwrap_or(u16::MAX),
                 cached: pool.is_known(id),
                 owner: None,
+                used: 0,
             })
             .collect();
-        for (index, seq) in (0u16..).zip(self.scheduler.all()) {
+        for seq in self.scheduler.all() {
             for id in seq.table.blocks() {
-                blocks[*id as usize].owner.get_or_insert(index);
+                blocks[*id as usize].owner.get_or_insert(seq.id);
             }
         }
         let (available, cached) = (pool.available(), pool.cached());
@@ -38,6 +40,7 @@ impl Engine {
             free: available - cached,
             cached,
             owned: pool.total() - available,
+            tiers: self.kv.tiers(),
         }
     }
 }

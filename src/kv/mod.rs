@@ -11,7 +11,9 @@ mod manager;
 mod pool;
 
 pub use hash::{BlockHash, HashChain};
-pub use manager::{BlockManager, BlockTable, CopyOnWrite, Hits, KvCounts, Shortage};
+pub use manager::{
+    BlockManager, BlockTable, Hits, HostSlot, KvConfig, KvCounts, Moves, Prefix, SwappedTable,
+};
 pub use pool::BlockPool;
 
 /// Index of a block in the pool. Block 0 is the null block: it holds a place in a table and is
@@ -26,4 +28,6 @@ pub enum CacheSpec {
     Full,
     /// The last `window` tokens (the token itself included).
     Sliding { window: usize },
+    /// One state for the whole past (linear attention, a convolution), in a single block.
+    Recurrent,
 }

@@ -88,6 +88,7 @@ pub fn load<B: Backend>(
         num_blocks: kv.blocks,
         bytes_per_block: config.kv_bytes_per_token() * kv.block_size,
         groups: vec![CacheSpec::Full],
+        cache_identity: String::new(),
     };
     let weight_bytes = loader.size().bytes;
     let runner = ModelRunner::new(loader.backend, decoder, Box::new(Solo), &config, limits)?;

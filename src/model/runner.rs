@@ -1,6 +1,6 @@
 use super::Batch;
 pub use crate::compute::DeviceError;
-use crate::kv::CacheSpec;
+use crate::kv::{BlockId, CacheSpec};
 use crate::sample::{RowError, SampleRow, Sampled};
 
 /// What the engine needs of a model: one `launch` and one `sample` a step.
@@ -18,6 +18,19 @@ pub trait Runner: Send {
         launched: Launched,
         rows: &[SampleRow],
     ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError>;
+
+    /// The content of a block, `bytes_per_block` of it, as this runner writes it. Waits for what was
+    /// launched before.
+    fn read_block(&mut self, block: BlockId, into: &mut [u8]) -> Result<(), DeviceError> {
+        let _ = into;
+        Err(DeviceError(format!("block {block}: this runner does not move blocks")))
+    }
+
+    /// Puts back what `read_block` gave, from this or an earlier run of the same model.
+    fn write_block(&mut self, block: BlockId, from: &[u8]) -> Result<(), DeviceError> {
+        let _ = from;
+        Err(DeviceError(format!("block {block}: this runner does not move blocks")))
+    }
 
     /// What the passes so far read and computed.
     fn usage(&self) -> Usage {
@@ -47,6 +60,8 @@ pub struct ModelLimits {
     pub bytes_per_block: usize,
     /// One entry for each cache group.
     pub groups: Vec<CacheSpec>,
+    /// Names the content of blocks: runners of the same name may read each other's.
+    pub cache_identity: String,
 }
 
 /// Of weights and KV, as the operations count them.

@@ -57,6 +57,7 @@ impl Scripted {
             num_blocks: num_blocks + 1,
             bytes_per_block: 4 * block_size,
             groups: vec![CacheSpec::Full],
+            cache_identity: "scripted".into(),
         }
     }
 

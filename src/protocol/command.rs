@@ -1,10 +1,12 @@
-use super::{RequestId, SamplingParams, SeqId, TokenId};
+use super::{Breakpoint, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId};
 use serde::{Deserialize, Serialize};
 
 /// What a front end may ask of an engine. Commands act between steps, in the order sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     Submit(Box<Request>),
+    /// A new request that goes on from a point inside another one.
+    Fork(Box<ForkRequest>),
     /// Ends every choice of the request with [`FinishReason::Abort`](super::FinishReason::Abort);
     /// its blocks are free before the next step. Unknown ids are ignored.
     Abort(RequestId),
@@ -15,6 +17,12 @@ pub enum Command {
     Resume,
     /// While paused: take this many steps, then pause again.
     Step(u32),
+    /// Pauses after the first step that meets the condition, and says which and why.
+    Break(Breakpoint),
+    /// Takes one breakpoint away, or all.
+    Clear(Option<u32>),
+    /// New scheduler settings; the next step obeys.
+    Configure(Box<SchedulerSettings>),
     /// Whose sampling the snapshot should trace in full; `None` is the first running sequence.
     Focus(Option<SeqId>),
     /// Forgets every cached block that no sequence owns.
@@ -34,12 +42,40 @@ pub struct Request {
     pub parse_reasoning: bool,
     /// Return the K likeliest tokens at every prompt position; the prefix cache is then not read.
     pub prompt_logprobs: Option<u32>,
+    /// Lower is served first, under `scheduling_policy = priority`.
+    #[serde(default)]
+    pub priority: i32,
+    /// Requests share cached blocks only with those of the same salt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_salt: Option<String>,
 }
 
 impl Request {
     pub fn new(id: RequestId, prompt: Prompt, params: SamplingParams) -> Self {
-        Self { id, prompt, params, n: 1, parse_reasoning: true, prompt_logprobs: None }
+        Self {
+            id,
+            prompt,
+            params,
+            n: 1,
+            parse_reasoning: true,
+            prompt_logprobs: None,
+            priority: 0,
+            cache_salt: None,
+        }
     }
+}
+
+/// A branch of `parent`, running or finished: its first `keep` tokens, prompt included, then `then`.
+/// Every full block of the kept part is shared; of a running parent the partial one too, until
+/// either writes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ForkRequest {
+    pub id: RequestId,
+    pub parent: SeqId,
+    pub keep: usize,
+    /// Tokens the branch is made to take first. Empty: it draws anew at the fork.
+    pub then: Vec<TokenId>,
+    pub params: SamplingParams,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-use super::{RequestId, SamplingParams, SeqId, TokenId};
+use super::{KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId};
 use serde::{Deserialize, Serialize};
 
 /// What an engine reports, in order. One `Vec<Event>` is sent a step.
@@ -53,6 +53,16 @@ pub enum Event {
         outcome: Box<Outcome>,
     },
     Paused(bool),
+    /// A breakpoint was met at this step, and why; the engine is paused.
+    Broke {
+        id: u32,
+        step: u64,
+        why: String,
+    },
+    /// Scheduler settings in force from the next step on.
+    Configured(Box<SchedulerSettings>),
+    /// For whom subscribes to the content of the cache.
+    Kv(Vec<KvEvent>),
     /// Something the user should know that ends nothing.
     Note(String),
 }

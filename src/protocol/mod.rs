@@ -4,24 +4,35 @@
 //! [`Handle`] is the line itself: commands go in, events come out, the newest [`Snapshot`] lies
 //! beside them. A front end cannot tell a local engine from an attached one.
 
+mod breakpoint;
+mod cache;
 mod command;
 mod event;
 mod handle;
+mod named;
 mod params;
 mod record;
+mod scheduling;
 mod snapshot;
 
-pub use command::{Command, Message, Prompt, Request, Role};
+pub use breakpoint::{Breakpoint, SetBreakpoint, Threshold, TokenMatch, WatchedState};
+pub use cache::{EvictionPolicy, KvCacheDtype, KvEvent, KvHash, Medium, PrefixCache};
+pub use command::{Command, ForkRequest, Message, Prompt, Request, Role};
 pub use event::{
     Channel, Event, Failure, FailureKind, FinishReason, LoadStage, ModelInfo, Outcome, Part, Timings,
     TokenInfo, TopToken, Usage,
 };
 pub use handle::{EventReceiver, EventSender, Handle, SnapshotCell};
 pub use params::{OutOfRange, PARAMS, ParamSpec, ParamValue, SamplingParams};
-pub use record::{Phases, Preemption, RowKind, RowRecord, StepRecord, Waiting};
+pub use record::{
+    BlockChange, Phases, Preemption, Reason, RowKind, RowRecord, Shortage, Slots, StepRecord, Waiting,
+};
+pub use scheduling::{
+    Batching, PreemptionMode, SCHEDULING, SchedulePolicy, SchedulerSettings, SchedulingPolicy, SchedulingSpec,
+};
 pub use snapshot::{
-    BlockView, Candidate, Counters, KvView, SamplingTrace, SequenceState, SequenceView, Snapshot, Stage,
-    StageView,
+    BlockView, Candidate, Counters, KvView, MemoryPlan, SamplingTrace, SequenceState, SequenceView, Snapshot,
+    Stage, StageView, TierView,
 };
 
 use serde::{Deserialize, Serialize};

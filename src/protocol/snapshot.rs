@@ -1,4 +1,4 @@
-use super::{SamplingParams, SeqId, StepRecord, TokenId};
+use super::{KvEvent, SamplingParams, SchedulerSettings, SeqId, SetBreakpoint, StepRecord, TokenId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -14,6 +14,17 @@ pub struct Snapshot {
     pub steps: Vec<Arc<StepRecord>>,
     /// The focused sequence's newest token.
     pub sampling: Option<Arc<SamplingTrace>>,
+    /// In force, as last configured.
+    #[serde(default)]
+    pub scheduler: SchedulerSettings,
+    #[serde(default)]
+    pub breakpoints: Vec<SetBreakpoint>,
+    /// The newest events of the cache's content, oldest first.
+    #[serde(default)]
+    pub kv_events: Vec<KvEvent>,
+    /// What was planned before anything was allocated.
+    #[serde(default)]
+    pub memory: MemoryPlan,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +45,8 @@ pub struct SequenceView {
 #[serde(rename_all = "lowercase")]
 pub enum SequenceState {
     Waiting,
+    /// Cached blocks of its prompt are being read from disk (vLLM: WAITING_FOR_REMOTE_KVS).
+    Loading,
     Running,
     Preempted,
 }
@@ -48,6 +61,37 @@ pub struct KvView {
     pub free: usize,
     pub cached: usize,
     pub owned: usize,
+    /// Host memory, then disk, where they are on.
+    #[serde(default)]
+    pub tiers: Vec<TierView>,
+}
+
+/// A place beside the device where blocks wait to be used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierView {
+    pub medium: super::Medium,
+    pub blocks: usize,
+    pub used: usize,
+    /// Blocks looked for here because the tiers before did not have them, and found.
+    pub queries: u64,
+    pub hits: u64,
+    pub stored: u64,
+    pub evicted: u64,
+}
+
+/// Bytes of device memory, planned before anything was allocated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryPlan {
+    /// Free when the plan was made.
+    pub available: u64,
+    pub weights: u64,
+    pub kv_cache: u64,
+    /// Activations and logits.
+    pub workspace: u64,
+    /// Host tier of the KV cache.
+    pub host_kv_cache: u64,
+    /// What is left of `available`.
+    pub left: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,8 +100,11 @@ pub struct BlockView {
     pub references: u16,
     /// Its content is known to the prefix cache.
     pub cached: bool,
-    /// Index into [`Snapshot::sequences`] of the first owner.
-    pub owner: Option<u16>,
+    /// Whose it is, where it has one owner.
+    pub owner: Option<SeqId>,
+    /// Step in which it was last taken, hit or freed; 0 is never.
+    #[serde(default)]
+    pub used: u64,
 }
 
 /// Since the engine started.
@@ -68,6 +115,12 @@ pub struct Counters {
     pub prefix_hits: u64,
     pub evictions: u64,
     pub copies_on_write: u64,
+    /// Blocks that were shared instead of computed or copied: by prefix hits and by forks.
+    #[serde(default)]
+    pub blocks_shared: u64,
+    /// Of a sequence's recomputations and of swaps to host memory.
+    #[serde(default)]
+    pub swaps: u64,
     pub preemptions: u64,
     pub prompt_tokens: u64,
     pub generated_tokens: u64,

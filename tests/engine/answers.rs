@@ -149,7 +149,7 @@ fn logprobs_bring_the_alternatives_with_their_texts() {
 fn prompt_logprobs_cover_every_position_whatever_the_chunks() {
     for (budget, outputs) in [(512, 256), (3, 256), (512, 2)] {
         let limits = glassbox::model::ModelLimits { max_outputs: outputs, ..Scripted::limits(64, 4) };
-        let settings = glassbox::config::EngineSettings { max_num_batched_tokens: budget, ..settings() };
+        let settings = settings().budget(budget);
         let mut bench = Bench::with(settings, Scripted::saying(limits, "ok"));
         // Twice, so that the second one could read the cache; it must not.
         for _ in 0..2 {

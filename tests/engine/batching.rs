@@ -5,8 +5,8 @@ use glassbox::config::EngineSettings;
 use glassbox::model::{ModelLimits, Scripted};
 use glassbox::protocol::*;
 
-fn budget(max_num_batched_tokens: usize) -> EngineSettings {
-    EngineSettings { max_num_batched_tokens, ..settings() }
+fn budget(tokens: usize) -> EngineSettings {
+    settings().budget(tokens)
 }
 
 /// The glossary's example: a budget of 10 tokens, prompts of 3, 5 and 12.
@@ -94,11 +94,11 @@ fn k18_rows_that_end_early_leave_the_others_alone() {
 
 #[test]
 fn a_full_house_makes_the_next_request_wait_with_a_reason() {
-    let settings = EngineSettings { max_num_seqs: 2, ..settings() };
+    let settings = settings().seqs(2);
     let mut bench = Bench::with(settings, babbler());
     let ids: Vec<RequestId> = (0..4).map(|i| bench.ask("hello", seeded(i, 5))).collect();
     bench.step();
-    let reasons: Vec<String> = bench.record().waiting.iter().map(|w| w.reason.clone()).collect();
+    let reasons: Vec<String> = bench.record().waiting.iter().map(|w| w.reason.to_string()).collect();
     assert_eq!(reasons, ["2 of 2 sequences are running", "behind 1 in the queue"]);
     let states: Vec<_> = bench.engine.snapshot().sequences.iter().map(|s| s.state).collect();
     assert_eq!(states[1..3], [SequenceState::Running, SequenceState::Waiting]);
@@ -115,7 +115,7 @@ fn a_used_up_budget_is_a_reason_too() {
     }
     bench.step();
     bench.step();
-    let waiting: Vec<String> = bench.record().waiting.iter().map(|w| w.reason.clone()).collect();
+    let waiting: Vec<String> = bench.record().waiting.iter().map(|w| w.reason.to_string()).collect();
     assert_eq!(bench.row_tokens(), [1, 1]);
     assert_eq!(waiting, ["the step's budget of 2 tokens is used up"]);
     bench.run();

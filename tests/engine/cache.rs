@@ -1,7 +1,6 @@
 //! Blocks: shared prefixes, forks, copies, preemption; none lost, none mixed up.
 
 use crate::harness::*;
-use glassbox::config::EngineSettings;
 use glassbox::model::{ModelLimits, Scripted};
 use glassbox::protocol::*;
 
@@ -74,8 +73,8 @@ fn requests_of_one_step_share_a_prefix_that_none_has_computed_yet() {
 
 #[test]
 fn the_cache_changes_no_token() {
-    let run = |enable_prefix_caching| {
-        let settings = EngineSettings { enable_prefix_caching, max_num_batched_tokens: 9, ..settings() };
+    let run = |caching| {
+        let settings = settings().caching(caching).budget(9);
         let mut bench = Bench::with(settings, Scripted::babbling(Scripted::limits(40, 4)));
         let ids: Vec<RequestId> = (0..10)
             .map(|i| {
@@ -157,7 +156,7 @@ fn choices_end_one_by_one_and_the_first_may_end_at_once() {
 fn more_choices_than_slots_or_outputs_wait_for_their_turn() {
     for (max_num_seqs, max_outputs, blocks) in [(3, 256, 64), (32, 3, 64), (4, 2, 9), (1, 1, 6)] {
         let limits = ModelLimits { max_outputs, ..Scripted::limits(blocks, 4) };
-        let settings = EngineSettings { max_num_seqs, ..settings() };
+        let settings = settings().seqs(max_num_seqs);
         let mut bench = Bench::with(settings, Scripted::babbling(limits));
         let ids = choices(&mut bench, "ten tokens", 10, seeded(5, 7));
         bench.run();
@@ -194,7 +193,7 @@ fn choices_of_a_scored_prompt_fork_too() {
 #[test]
 fn k11_preempted_sequences_lose_and_repeat_nothing() {
     for caching in [true, false] {
-        let settings = EngineSettings { enable_prefix_caching: caching, ..settings() };
+        let settings = settings().caching(caching);
         let mut bench = Bench::with(settings, Scripted::babbling(Scripted::limits(12, 4)));
         let ids = [bench.ask("first prompt", seeded(1, 24)), bench.ask("second one", seeded(2, 24))];
         bench.run();
@@ -206,7 +205,7 @@ fn k11_preempted_sequences_lose_and_repeat_nothing() {
         assert_eq!(bench.outcome(first(ids[1])).timings.preemptions as u64, snapshot.counters.preemptions);
         let reasons: Vec<&Preemption> = snapshot.steps.iter().flat_map(|step| &step.preempted).collect();
         assert!(
-            reasons[0].reason.starts_with("sequence 1 needs 1 block, 0 free, 0 evictable"),
+            reasons[0].to_string().starts_with("sequence 1 needs 1 block, 0 free, 0 evictable"),
             "{reasons:?}"
         );
         assert!(reasons[0].blocks_freed > 0);
@@ -227,7 +226,10 @@ fn nothing_is_admitted_in_a_step_that_preempted() {
     let record = bench.record();
     let prefills = record.rows.iter().filter(|row| row.kind == RowKind::Prefill).count();
     assert_eq!(prefills, 0);
-    assert!(record.waiting.iter().all(|w| w.reason.contains("a step that preempted")), "{record:?}");
+    assert!(
+        record.waiting.iter().all(|w| w.reason.to_string().contains("a step that preempted")),
+        "{record:?}"
+    );
     let sequences = bench.engine.snapshot().sequences;
     let preempted = sequences.iter().find(|seq| seq.state == SequenceState::Preempted).unwrap();
     assert_eq!((preempted.computed_tokens, preempted.blocks.len(), preempted.preemptions), (0, 0, 1));
@@ -241,14 +243,14 @@ fn nothing_is_admitted_in_a_step_that_preempted() {
 fn k13_a_long_prompt_waits_until_it_fits_and_then_goes_on() {
     let prompt = "a prompt of forty tokens, not one less..";
     for (blocks, preemptions) in [(11, 0), (12, 1)] {
-        let settings = EngineSettings { max_num_batched_tokens: 6, ..settings() };
+        let settings = settings().budget(6);
         let mut bench = Bench::with(settings, Scripted::babbling(Scripted::limits(blocks, 4)));
         let busy = bench.ask("busy", seeded(1, 30));
         bench.step();
         let long = bench.ask(prompt, seeded(2, 4));
         bench.step();
         if blocks == 11 {
-            let reason = &bench.record().waiting[0].reason;
+            let reason = bench.record().waiting[0].reason.to_string();
             assert_eq!(reason, "needs 10 blocks, 9 free, 0 evictable; head of the queue");
         }
         bench.run();
@@ -268,7 +270,7 @@ fn blocks_that_a_running_prompt_will_need_are_not_given_away() {
     bench.submit(Request { prompt_logprobs: Some(1), ..request });
     bench.ask("abcdefghij abcdefghij abcdefghij", seeded(2, 4));
     bench.step();
-    let reason = &bench.record().waiting[0].reason;
+    let reason = bench.record().waiting[0].reason.to_string();
     let right = "needs 8 blocks, 11 free, 0 evictable, 7 reserved for running prompts; head of the queue";
     assert_eq!(reason, right);
     bench.run();
@@ -302,10 +304,10 @@ fn the_block_map_shows_owners_and_shares() {
     assert_eq!(snapshot.sequences.iter().map(|s| s.seq).collect::<Vec<_>>(), ids);
     let kv = &snapshot.kv;
     assert_eq!((kv.blocks.len(), kv.free + kv.cached + kv.owned, kv.owned), (17, 16, 4));
-    for (index, seq) in snapshot.sequences.iter().enumerate() {
+    for seq in &snapshot.sequences {
         assert_eq!((seq.blocks.len(), seq.computed_tokens, seq.generated_tokens), (3, 11, 2));
         let own = &kv.blocks[seq.blocks[2] as usize];
-        assert_eq!((own.owner, own.references, own.cached), (Some(index as u16), 1, false));
+        assert_eq!((own.owner, own.references, own.cached), (Some(seq.seq), 1, false));
         assert!(kv.blocks[seq.blocks[0] as usize].cached);
     }
     assert_eq!(kv.blocks[0].references, 0, "the null block is nobody's");

@@ -125,7 +125,7 @@ fn k14_abort_races_with_the_end() {
 
 #[test]
 fn an_abort_during_a_long_prefill_acts_before_the_next_step() {
-    let settings = EngineSettings { max_num_batched_tokens: 8, ..settings() };
+    let settings = settings().budget(8);
     let mut bench = Bench::with(settings, babbler());
     let id = bench.ask("x".repeat(1000), seeded(1, 5));
     (0..3).for_each(|_| bench.step());
@@ -137,7 +137,7 @@ fn an_abort_during_a_long_prefill_acts_before_the_next_step() {
 #[test]
 fn an_abort_ends_every_choice_running_waiting_or_not_yet_forked() {
     for steps in 0..6 {
-        let settings = EngineSettings { max_num_seqs: 2, max_num_batched_tokens: 4, ..settings() };
+        let settings = settings().seqs(2).budget(4);
         let mut bench = Bench::with(settings, babbler());
         let request = Request { n: 5, ..bench.request("hello there", seeded(1, 50)) };
         let id = bench.submit(request);
@@ -205,7 +205,7 @@ fn a_dead_device_ends_all_requests_with_a_reason_and_the_engine_lives() {
 
 #[test]
 fn a_shutdown_ends_what_runs_and_what_waits() {
-    let settings = EngineSettings { max_num_seqs: 1, ..settings() };
+    let settings = settings().seqs(1);
     let mut bench = Bench::with(settings, babbler());
     let ids = [bench.ask("one", seeded(1, 50)), bench.ask("two", seeded(1, 50))];
     bench.step();

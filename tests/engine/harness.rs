@@ -33,6 +33,36 @@ pub fn settings() -> EngineSettings {
     EngineSettings::default()
 }
 
+/// The settings that tests turn.
+pub trait Tune {
+    /// `max_num_batched_tokens`
+    fn budget(self, tokens: usize) -> Self;
+    /// `max_num_seqs`
+    fn seqs(self, most: usize) -> Self;
+    /// The hash cache, or none.
+    fn caching(self, on: bool) -> Self;
+    fn tuned(self, change: impl FnOnce(&mut SchedulerSettings)) -> Self;
+}
+
+impl Tune for EngineSettings {
+    fn budget(self, tokens: usize) -> Self {
+        self.tuned(|s| s.max_num_batched_tokens = tokens)
+    }
+
+    fn seqs(self, most: usize) -> Self {
+        self.tuned(|s| s.max_num_seqs = most)
+    }
+
+    fn caching(self, on: bool) -> Self {
+        Self { prefix_cache: if on { PrefixCache::Hash } else { PrefixCache::Off }, ..self }
+    }
+
+    fn tuned(mut self, change: impl FnOnce(&mut SchedulerSettings)) -> Self {
+        change(&mut self.scheduler);
+        self
+    }
+}
+
 /// The likeliest token always, no end but the script's.
 pub fn greedy() -> SamplingParams {
     SamplingParams { temperature: 0.0, ..Default::default() }

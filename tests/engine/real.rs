@@ -3,7 +3,6 @@
 
 use crate::harness::*;
 use glassbox::compute::cpu::Cpu;
-use glassbox::config::EngineSettings;
 use glassbox::model::{LoadOptions, Runner, load};
 use glassbox::protocol::*;
 use glassbox::weights::Gguf;
@@ -56,7 +55,7 @@ fn submit(bench: &mut Bench, question: &Question) -> Vec<SeqId> {
 
 /// Each question alone, uncached, in one chunk, with room for everything.
 fn alone(model: &str) -> Vec<Vec<Vec<TokenId>>> {
-    let settings = EngineSettings { enable_prefix_caching: false, ..settings() };
+    let settings = settings().caching(false);
     let mut bench = Bench::with(settings, runner(model, None));
     let mut answers = Vec::new();
     for question in questions() {
@@ -81,12 +80,7 @@ fn batched_chunked_cached_forked_and_preempted_is_solo_to_the_token() {
         for (pool, budget, caching) in
             [(None, 64, true), (None, 64, false), (None, 7, true), (Some(7), 16, true), (Some(6), 33, false)]
         {
-            let settings = EngineSettings {
-                max_num_batched_tokens: budget,
-                enable_prefix_caching: caching,
-                max_num_seqs: 6,
-                ..settings()
-            };
+            let settings = settings().budget(budget).caching(caching).seqs(6);
             let mut bench = Bench::with(settings, runner(model, pool));
             let mut asked = Vec::new();
             for question in questions() {

@@ -2,7 +2,6 @@
 //! every block is accounted for (the harness) and every row attends to its own past (the runner).
 
 use crate::harness::*;
-use glassbox::config::EngineSettings;
 use glassbox::model::{ModelLimits, Scripted};
 use glassbox::protocol::*;
 use proptest::prelude::*;
@@ -62,12 +61,7 @@ const COMMON: &str = "a common beginning of thirty chars";
 fn bench(house: &House) -> Bench {
     let limits =
         ModelLimits { max_outputs: house.outputs, ..Scripted::limits(house.blocks, house.block_size) };
-    let settings = EngineSettings {
-        max_num_batched_tokens: house.budget,
-        max_num_seqs: house.seqs,
-        enable_prefix_caching: house.caching,
-        ..settings()
-    };
+    let settings = settings().budget(house.budget).seqs(house.seqs).caching(house.caching);
     Bench::with(settings, Scripted::babbling(limits))
 }
 

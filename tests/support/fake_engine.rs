@@ -111,6 +111,7 @@ impl FakeEngine {
                 Vec::new()
             }
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
+            Command::Fork(_) | Command::Break(_) | Command::Clear(_) | Command::Configure(_) => Vec::new(),
         }
     }
 
@@ -146,6 +147,7 @@ impl FakeEngine {
             free: BLOCKS - owned - cached,
             cached,
             owned,
+            tiers: Vec::new(),
         };
         let view = |s: &Sequence| SequenceView {
             seq: s.seq,
@@ -166,6 +168,7 @@ impl FakeEngine {
             counters: self.counters,
             steps: self.steps.iter().rev().take(64).rev().cloned().collect(),
             sampling: self.trace.clone(),
+            ..Snapshot::default()
         }
     }
 
@@ -240,7 +243,7 @@ impl FakeEngine {
         for i in &taken {
             let block = &mut self.blocks[*i as usize];
             self.counters.evictions += u64::from(block.cached);
-            *block = BlockView { references: 1, cached: false, owner: None };
+            *block = BlockView { references: 1, cached: false, owner: None, used: 0 };
         }
         taken
     }
@@ -249,10 +252,10 @@ impl FakeEngine {
         for block in &mut self.blocks {
             block.owner = None;
         }
-        for (index, s) in self.sequences.iter().enumerate().rev() {
+        for s in self.sequences.iter().rev() {
             for (nth, b) in s.blocks.iter().enumerate() {
                 let block = &mut self.blocks[*b as usize];
-                block.owner = Some(index as u16);
+                block.owner = Some(s.seq);
                 block.cached |= (nth + 1) * BLOCK <= s.computed;
             }
         }

@@ -109,7 +109,11 @@ fn one(app: &mut App, event: Event) {
         }
         Event::Paused(paused) => app.paused = *paused,
         Event::Note(text) => app.chat.note(Level::Info, text),
-        Event::PromptLogprobs { .. } => {}
+        Event::Broke { id, step, why } => {
+            app.paused = true;
+            app.say(format!("breakpoint {id} at step {step}: {why}"));
+        }
+        Event::PromptLogprobs { .. } | Event::Configured(_) | Event::Kv(_) => {}
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {

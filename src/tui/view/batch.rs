@@ -19,9 +19,13 @@ pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
     let earlier = app.meter.steps.iter().rev().skip(back + 1);
     let room = height.saturating_sub(lines.len() + foot);
     let mut body: Vec<Line> = step.rows.iter().map(|row| row_line(app, row, width)).collect();
-    body.extend(step.waiting.iter().map(|w| reason(app, "waits", w.seq.to_string(), &w.reason, Role::Muted)));
+    body.extend(
+        step.waiting
+            .iter()
+            .map(|w| reason(app, "waits", w.seq.to_string(), &w.reason.to_string(), Role::Muted)),
+    );
     body.extend(step.preempted.iter().map(|p| {
-        let why = format!("{} ({} blocks freed)", p.reason, p.blocks_freed);
+        let why = format!("{p} ({} blocks freed)", p.blocks_freed);
         reason(app, "preempted", p.seq.to_string(), &why, Role::Warn)
     }));
     if body.len() > room {

@@ -63,10 +63,7 @@ fn map(
 
 /// The most telling of a cell's blocks: shared, then owned, then cached, then free.
 fn cell(app: &App, blocks: &[BlockView]) -> (&'static str, Style) {
-    let owner = |block: &BlockView| {
-        let view = block.owner.and_then(|i| app.snapshot.sequences.get(usize::from(i)));
-        view.map_or(0, |view| App::hue(view.seq))
-    };
+    let owner = |block: &BlockView| block.owner.map_or(0, App::hue);
     if blocks.iter().any(|b| b.references > 1) {
         return (SHARED, app.theme.style(Role::Heading));
     }
