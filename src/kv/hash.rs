@@ -42,6 +42,11 @@ impl HashChain {
         }
     }
 
+    /// Forgets the hashes of blocks that do not lie wholly within the first `tokens` tokens.
+    pub fn truncate(&mut self, tokens: usize) {
+        self.hashes.truncate(tokens / self.block_size);
+    }
+
     /// Of full blocks, first block first.
     pub fn hashes(&self) -> &[BlockHash] {
         &self.hashes

@@ -1,5 +1,7 @@
 use super::{BlockId, BlockPool, CacheSpec, HashChain};
-use crate::protocol::{EvictionPolicy, KvEvent, PrefixCache, Shortage, TierView};
+use crate::protocol::{
+    BlockChange, BlockView, EvictionPolicy, KvEvent, PrefixCache, SeqId, Shortage, TierView,
+};
 
 /// Gives blocks to sequences: finds cached prefixes, grows tables, copies shared blocks before they
 /// are written, takes everything back.
@@ -62,6 +64,7 @@ pub struct Prefix<'a> {
 /// The blocks of one sequence, in order of position.
 #[derive(Debug, Default)]
 pub struct BlockTable {
+    pub owner: SeqId,
     blocks: Vec<BlockId>,
     /// How many of them, from the first on, have been offered to the prefix cache.
     offered: usize,
@@ -118,6 +121,9 @@ impl BlockManager {
         Self { pool: BlockPool::new(config.num_blocks), config, counts: KvCounts::default() }
     }
 
+    /// A new plan begins: step `step`, counted from 1.
+    pub fn begin_step(&mut self, _step: u64) {}
+
     /// The longest cached prefix of the first `len` tokens of a sequence. At most `len - 1` of them:
     /// the last one must run, or there would be no logits to go on with.
     pub fn find_prefix(&mut self, prefix: Prefix, len: usize, hits: &mut Hits) {
@@ -138,6 +144,7 @@ impl BlockManager {
     /// beside the `reserved` blocks: a sequence of which only the first chunk fits must wait.
     pub fn admit(
         &mut self,
+        owner: SeqId,
         hits: &Hits,
         len: usize,
         whole: usize,
@@ -149,7 +156,7 @@ impl BlockManager {
         self.require(needed, reserved)?;
         hits.blocks.iter().for_each(|id| self.pool.share(*id));
         self.counts.hit += hits.blocks.len() as u64;
-        let mut table = BlockTable { offered: hits.blocks.len(), blocks: hits.blocks.clone() };
+        let mut table = BlockTable { owner, offered: hits.blocks.len(), blocks: hits.blocks.clone() };
         self.extend(&mut table, len);
         Ok(table)
     }
@@ -189,11 +196,11 @@ impl BlockManager {
 
     /// A second owner for every block that holds one of the first `keep` tokens of `table`, the
     /// partly filled one too.
-    pub fn fork(&mut self, table: &BlockTable, keep: usize) -> BlockTable {
+    pub fn fork(&mut self, owner: SeqId, table: &BlockTable, keep: usize) -> BlockTable {
         let blocks = table.blocks[..self.blocks_for(keep)].to_vec();
         blocks.iter().for_each(|id| self.pool.share(*id));
         self.counts.forked += blocks.len() as u64;
-        BlockTable { offered: table.offered.min(keep / self.config.block_size), blocks }
+        BlockTable { owner, offered: table.offered.min(keep / self.config.block_size), blocks }
     }
 
     /// Takes a table back, the last block first: the end of a prefix is evicted before its start.
@@ -218,6 +225,7 @@ impl BlockManager {
     /// Brings a swapped-out sequence back, with room for `len` tokens; `swapped` is empty afterwards.
     pub fn swap_in(
         &mut self,
+        owner: SeqId,
         swapped: &mut SwappedTable,
         len: usize,
         whole: usize,
@@ -225,7 +233,7 @@ impl BlockManager {
         moves: &mut Moves,
     ) -> Result<BlockTable, Shortage> {
         debug_assert_eq!(swapped.computed, 0);
-        self.admit(&Hits::default(), len, whole, reserved, moves)
+        self.admit(owner, &Hits::default(), len, whole, reserved, moves)
     }
 
     /// Gives up what a swapped-out sequence holds in the host tier.
@@ -276,6 +284,17 @@ impl BlockManager {
     pub fn counts(&self) -> KvCounts {
         KvCounts { evicted: self.counts.evicted + self.pool.evictions(), ..self.counts }
     }
+
+    pub fn view(&self, id: BlockId) -> BlockView {
+        BlockView {
+            references: u16::try_from(self.pool.references(id)).unwrap_or(u16::MAX),
+            cached: self.pool.is_known(id),
+            ..BlockView::default()
+        }
+    }
+
+    /// Appends the blocks that are not what they were at the last call.
+    pub fn take_changes(&mut self, _into: &mut Vec<BlockChange>) {}
 
     /// Host memory and what it did, where it is on.
     pub fn tiers(&self) -> Vec<TierView> {
@@ -386,7 +405,8 @@ mod tests {
     fn run(kv: &mut BlockManager, tokens: &[u32]) -> (BlockTable, usize) {
         let hits = find(kv, tokens, tokens.len());
         let found = hits.blocks.len();
-        let mut table = kv.admit(&hits, tokens.len(), tokens.len(), 0, &mut Moves::default()).unwrap();
+        let mut table =
+            kv.admit(SeqId::default(), &hits, tokens.len(), tokens.len(), 0, &mut Moves::default()).unwrap();
         let chain = chain(tokens);
         kv.offer(&mut table, Prefix { tokens, chain: &chain, priority: 0 }, tokens.len());
         (table, found)
@@ -434,26 +454,38 @@ mod tests {
         let tokens: Vec<u32> = (1..=14).collect();
         let hits = find(&mut kv, &tokens, 14);
         assert_eq!((hits.blocks.len(), hits.evictable), (2, 2));
-        let short = kv.admit(&hits, 14, 14, 0, &mut Moves::default()).unwrap_err();
+        let short = kv.admit(SeqId::default(), &hits, 14, 14, 0, &mut Moves::default()).unwrap_err();
         assert_eq!(short, Shortage { needed: 4, free: 1, cached: 2, reserved: 0 });
         let tokens: Vec<u32> = (1..=12).collect();
         let hits = find(&mut kv, &tokens, 12);
-        assert!(kv.admit(&hits, 12, 12, 0, &mut Moves::default()).is_ok());
+        assert!(kv.admit(SeqId::default(), &hits, 12, 12, 0, &mut Moves::default()).is_ok());
     }
 
     #[test]
     fn a_prompt_that_fits_only_in_part_is_not_admitted() {
         let mut kv = manager(5, 4, false);
-        assert_eq!(kv.admit(&Hits::default(), 4, 20, 0, &mut Moves::default()).unwrap_err().needed, 5);
-        assert_eq!(kv.admit(&Hits::default(), 4, 8, 3, &mut Moves::default()).unwrap_err().reserved, 3);
-        assert_eq!(kv.admit(&Hits::default(), 4, 8, 2, &mut Moves::default()).unwrap().blocks(), [1]);
+        assert_eq!(
+            kv.admit(SeqId::default(), &Hits::default(), 4, 20, 0, &mut Moves::default()).unwrap_err().needed,
+            5
+        );
+        assert_eq!(
+            kv.admit(SeqId::default(), &Hits::default(), 4, 8, 3, &mut Moves::default())
+                .unwrap_err()
+                .reserved,
+            3
+        );
+        assert_eq!(
+            kv.admit(SeqId::default(), &Hits::default(), 4, 8, 2, &mut Moves::default()).unwrap().blocks(),
+            [1]
+        );
     }
 
     #[test]
     fn forks_share_all_blocks_and_copy_only_the_partial_one_when_it_is_written() {
         let mut kv = manager(11, 4, true);
         let (mut parent, _) = run(&mut kv, &[1, 2, 3, 4, 5, 6]);
-        let (mut one, mut two) = (kv.fork(&parent, 6), kv.fork(&parent, 6));
+        let (mut one, mut two) =
+            (kv.fork(SeqId::default(), &parent, 6), kv.fork(SeqId::default(), &parent, 6));
         assert_eq!(kv.pool().available(), 8);
         let partial = parent.blocks()[1];
         let mut moves = Moves::default();
@@ -474,7 +506,7 @@ mod tests {
     fn a_copy_that_does_not_fit_changes_nothing() {
         let mut kv = manager(2, 4, true);
         let (mut parent, _) = run(&mut kv, &[1, 2]);
-        let child = kv.fork(&parent, 2);
+        let child = kv.fork(SeqId::default(), &parent, 2);
         assert_eq!(kv.grow(&mut parent, 2, 3, &mut Moves::default()).unwrap_err().needed, 1);
         kv.check([&parent, &child]).unwrap();
     }
@@ -550,7 +582,7 @@ mod tests {
                     Act::Admit(tokens) => {
                         let chain = chain(&tokens);
                         let hits = find(&mut kv, &tokens, tokens.len());
-                        if let Ok(mut table) = kv.admit(&hits, tokens.len(), tokens.len(), 0, &mut Moves::default()) {
+                        if let Ok(mut table) = kv.admit(SeqId::default(), &hits, tokens.len(), tokens.len(), 0, &mut Moves::default()) {
                             kv.offer(&mut table, Prefix { tokens: &tokens, chain: &chain, priority: 0 }, tokens.len());
                             live.push((tokens, chain, table));
                         }
@@ -567,7 +599,7 @@ mod tests {
                     },
                     Act::Fork(i) => if let Some(i) = pick(i) {
                         let (tokens, chain) = (live[i].0.clone(), live[i].1.clone());
-                        let table = kv.fork(&live[i].2, tokens.len());
+                        let table = kv.fork(SeqId::default(), &live[i].2, tokens.len());
                         live.push((tokens, chain, table));
                     },
                     Act::Release(i) => if let Some(i) = pick(i) {
