@@ -4,17 +4,20 @@
 //! |---|---|
 //! | `hash` | the name of a full block: its tokens and everything before them |
 //! | `pool` | the blocks: free list, reference counts, which content is still known |
+//! | `radix` | cached prefixes found by their tokens, as SGLang |
 //! | `manager` | block tables of sequences: prefix hits, growth, copy-on-write, forks |
 
 mod hash;
 mod manager;
 mod pool;
+mod radix;
 
 pub use hash::{BlockHash, HashChain};
 pub use manager::{
     BlockManager, BlockTable, Hits, HostSlot, KvConfig, KvCounts, Moves, Prefix, SwappedTable,
 };
 pub use pool::BlockPool;
+pub use radix::RadixTree;
 
 /// Index of a block in the pool. Block 0 is the null block: it holds a place in a table and is
 /// never owned, written or read.
