@@ -3,7 +3,7 @@ use super::sequence::Sequence;
 use super::step::Engine;
 use crate::kv::BlockTable;
 use crate::model::Outputs;
-use crate::protocol::{Event, Failure, FailureKind, FinishReason, SamplingTrace};
+use crate::protocol::{Event, Failure, FailureKind, FinishReason, SamplingTrace, SeqId};
 use crate::sample::{RowError, Sampled};
 use crate::text::TextModel;
 use std::sync::Arc;
@@ -45,7 +45,9 @@ impl Engine {
         let mut children: Vec<Sequence> = (1..choices)
             .map(|choice| match (choice as usize) < drawn.len() {
                 true => {
-                    parent.fork(choice, self.kv.fork(&parent.table, parent.num_computed), parent.num_computed)
+                    let id = SeqId { choice, ..parent.id };
+                    let table = self.kv.fork(id, &parent.table, parent.num_computed);
+                    parent.fork(choice, table, parent.num_computed)
                 }
                 // No output row was left for it: it starts from the prompt, as a request would.
                 false => parent.fork(choice, BlockTable::default(), 0),

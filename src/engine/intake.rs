@@ -1,6 +1,6 @@
 use super::sequence::{Scoring, Sequence};
 use crate::base::Clock;
-use crate::kv::{BlockTable, HashChain};
+use crate::kv::{BlockTable, ExtraKeys, HashChain};
 use crate::model::ModelLimits;
 use crate::protocol::{
     Command, Failure, FailureKind, Prompt, Request, SamplingParams, SeqId, SequenceState, TokenId,
@@ -146,7 +146,7 @@ impl Intake {
     /// The sequence that computes the prompt, for all choices of the request.
     fn sequence(&self, accepted: &Accepted, tokens: Vec<TokenId>) -> Sequence {
         let request = &accepted.request;
-        let mut chain = HashChain::new(self.block_size, b"");
+        let mut chain = HashChain::new(self.block_size, ExtraKeys::default());
         chain.extend(&tokens);
         Sequence {
             id: SeqId { request: request.id, choice: 0 },

@@ -46,13 +46,12 @@ impl Plan {
     }
 
     /// Schedules `share` of the sequence at place `at` of the running ones.
-    pub fn push(&mut self, at: usize, seq: &Sequence, share: Share, groups: usize) {
+    pub fn push(&mut self, at: usize, seq: &Sequence, share: Share) {
         let Batch { tokens, blocks, rows, .. } = &mut self.batch;
         let (first_token, first_block) = (tokens.len(), blocks.len());
         let start = seq.num_computed;
         tokens.extend(&seq.tokens[start..start + share.tokens]);
-        // Every group keeps all blocks for now: the same table for each.
-        (0..groups).for_each(|_| blocks.extend(seq.table.blocks()));
+        blocks.extend(seq.table.blocks());
         let row = Row {
             seq: seq.id,
             tokens: first_token..tokens.len(),

@@ -14,6 +14,8 @@ pub struct Scheduler {
     /// In order of arrival.
     running: Vec<Sequence>,
     bounds: Bounds,
+    /// Steps planned.
+    step: u64,
 }
 
 /// Of one step.
@@ -22,16 +24,16 @@ pub struct Bounds {
     pub tokens: usize,
     pub sequences: usize,
     pub outputs: usize,
-    /// Cache groups of the model.
-    pub groups: usize,
 }
 
 impl Scheduler {
     pub fn new(bounds: Bounds) -> Self {
-        Self { waiting: VecDeque::new(), running: Vec::new(), bounds }
+        Self { waiting: VecDeque::new(), running: Vec::new(), bounds, step: 0 }
     }
 
     pub fn schedule(&mut self, kv: &mut BlockManager, plan: &mut Plan) {
+        self.step += 1;
+        kv.begin_step(self.step);
         plan.clear(self.bounds.tokens, self.bounds.outputs);
         self.continue_running(kv, plan);
         let why = match plan.preempted.len() {
@@ -51,7 +53,7 @@ impl Scheduler {
             if share.tokens == 0 {
                 plan.skipped.push(Waiting { seq: seq.id, reason: self.used_up(plan) });
             } else if self.make_room(at, share.tokens, kv, plan) {
-                plan.push(at, &self.running[at], share, self.bounds.groups);
+                plan.push(at, &self.running[at], share);
             }
             at += 1;
         }
@@ -124,8 +126,9 @@ impl Scheduler {
         // The whole sequence must fit, and so must what running prompts have still to compute:
         // otherwise two half-computed prompts could each wait for the other's blocks.
         let (len, whole) = (computed + share.tokens, seq.tokens.len());
-        let table =
-            kv.admit(&hits, len, whole, self.reserved(kv), &mut plan.moves).map_err(Reason::Blocks)?;
+        let table = kv
+            .admit(seq.id, &hits, len, whole, self.reserved(kv), &mut plan.moves)
+            .map_err(Reason::Blocks)?;
 
         let mut seq = self.waiting.pop_front().expect("it was the head");
         if !seq.started {
@@ -136,15 +139,14 @@ impl Scheduler {
         (seq.num_computed, seq.table, seq.state) = (computed, table, SequenceState::Running);
         let Sequence { table, tokens, chain, .. } = &mut seq;
         kv.offer(table, Prefix { tokens, chain, priority: 0 }, len);
-        plan.push(self.running.len(), &seq, share, self.bounds.groups);
+        plan.push(self.running.len(), &seq, share);
         self.running.push(seq);
         Ok(())
     }
 
     /// Blocks that running sequences still need for tokens they have.
     fn reserved(&self, kv: &BlockManager) -> usize {
-        let whole = |seq: &Sequence| kv.blocks_for(seq.tokens.len());
-        self.running.iter().map(|seq| whole(seq).saturating_sub(seq.table.len())).sum()
+        self.running.iter().map(|seq| kv.missing(&seq.table, seq.tokens.len())).sum()
     }
 
     fn used_up(&self, plan: &Plan) -> Reason {

@@ -61,7 +61,6 @@ impl Engine {
             tokens: settings.scheduler.max_num_batched_tokens.min(limits.max_batched_tokens).max(1),
             sequences: settings.scheduler.max_num_seqs.max(1),
             outputs: limits.max_outputs.max(1),
-            groups: limits.groups.len().max(1),
         };
         let kv_config = KvConfig {
             groups: limits.groups.clone(),
