@@ -51,7 +51,6 @@ impl BlockManager {
             self.pool.know_in_tree(*id, CacheKey::new(&prefix.chain.hashes()[at], group));
             self.events.stored(group, at, prefix.chain, prefix.tokens, self.config.block_size);
         }
-        self.lock_deepest(table, full);
     }
 
     /// Where the state holds what ends at a block border, that block is named before it is written
@@ -83,14 +82,7 @@ impl BlockManager {
                 self.pool.forget(table.group(group)[at], &mut self.forgotten);
             }
         }
-        let pool = &self.pool;
-        let of_others = |id| pool.references(id) > 0 && !table.blocks().contains(&id);
-        if self.forgotten.iter().any(|(id, _)| of_others(*id)) {
-            // Their place in the tree is gone, and with it what protected the path before it.
-            self.pool.forget_tree(&mut self.forgotten);
-        }
         table.offered = first;
-        self.lock_deepest(table, first);
         self.tell_forgotten();
     }
 
@@ -99,20 +91,7 @@ impl BlockManager {
     pub fn forget(&mut self, table: &BlockTable) {
         for id in table.owned() {
             self.pool.taint(id);
-            let in_tree = self.pool.key(id).is_some_and(|key| self.pool.index().is_in_tree(&key));
-            if !in_tree {
-                self.pool.forget(id, &mut self.forgotten);
-            }
-        }
-        if let Some(group) = self.pool.index().tree_group() {
-            let known = table.group(group).iter().position(|id| self.pool.is_known(*id));
-            match known {
-                None => {}
-                // With the first block of a path goes all that others have below it.
-                Some(0) => self.pool.forget(table.group(group)[0], &mut self.forgotten),
-                // The path begins with blocks of others, which must stay protected: not by halves.
-                Some(_) => self.pool.forget_tree(&mut self.forgotten),
-            }
+            self.pool.forget(id, &mut self.forgotten);
         }
         self.tell_forgotten();
     }

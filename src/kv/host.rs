@@ -228,6 +228,11 @@ impl HostPool {
     }
 
     #[cfg(test)]
+    pub fn known(&self) -> usize {
+        self.found.len()
+    }
+
+    #[cfg(test)]
     pub fn private(&self) -> usize {
         self.slots.iter().filter(|slot| slot.holds == Use::Private).count()
     }

@@ -193,7 +193,6 @@ impl BlockManager {
         }
         self.counts.forked += child.len() as u64;
         child.offered = table.offered.min(keep / self.config.block_size);
-        self.lock_deepest(&mut child, stride);
         child
     }
 
@@ -213,11 +212,13 @@ impl BlockManager {
     /// Takes a table back, the last block first: the end of a prefix is evicted before its start.
     pub fn release(&mut self, table: &mut BlockTable) {
         for group in 0..self.config.groups.len() {
-            for at in (0..table.stride()).rev() {
+            // The radix tree has an order of its own, and the deepest block still protects the others.
+            let in_tree = self.pool.index().tree_group() == Some(group);
+            for i in 0..table.stride() {
+                let at = if in_tree { i } else { table.stride() - 1 - i };
                 self.release_place(table, group, at);
             }
         }
-        self.set_lock(table, None);
         table.clear();
         if self.pool.all_references() == 0 {
             // Nobody is left for whom a step would be run.
@@ -286,7 +287,8 @@ impl BlockManager {
 impl BlockManager {
     /// Owns what lies on the device and pins what lies in host memory, before anything is evicted.
     fn take_hits(&mut self, table: &mut BlockTable, hits: &Hits) {
-        for (group, at, hit) in hits.iter() {
+        // The deepest first: that one protects all before it in the radix tree.
+        for (group, at, hit) in hits.iter().rev() {
             match hit {
                 Hit::Device(id) if self.is_state(group) => self.hold(id),
                 Hit::Device(id) => {
@@ -304,7 +306,6 @@ impl BlockManager {
         }
         self.host.queries += hits.host_queries;
         self.host.hits += hits.host_blocks() as u64;
-        self.lock_deepest(table, hits.blocks());
     }
 
     /// Blocks for what lies in host memory, and states of the sequence's own.
@@ -430,7 +431,6 @@ impl BlockManager {
         self.counts.copied += 1;
         if !self.is_state(group) {
             table.offered = table.offered.min(at);
-            self.lock_deepest(table, at);
         }
     }
 
@@ -440,21 +440,6 @@ impl BlockManager {
             table.set(group, at, NULL);
             self.counts.freed += u64::from(self.pool.release(id, table.owner));
         }
-    }
-
-    /// Protects the table's blocks in the radix tree, by the deepest of its first `places`.
-    pub(super) fn lock_deepest(&mut self, table: &mut BlockTable, places: usize) {
-        let Some(group) = self.pool.index().tree_group() else { return };
-        let deepest = table.group(group)[..places].iter().rev().copied();
-        let tree = self.pool.index().tree();
-        let deepest = tree.and_then(|tree| deepest.into_iter().find(|id| tree.contains(*id)));
-        self.set_lock(table, deepest);
-    }
-
-    fn set_lock(&mut self, table: &mut BlockTable, to: Option<BlockId>) {
-        // The new one first, so that nothing is evictable between.
-        to.into_iter().for_each(|id| self.pool.lock(id));
-        std::mem::replace(&mut table.locked, to).into_iter().for_each(|id| self.pool.unlock(id));
     }
 
     fn hold(&mut self, id: BlockId) {

@@ -141,6 +141,7 @@ impl BlockPool {
         debug_assert_eq!((was.references, was.holds), (0, 0), "block {id} is somebody's");
         self.tainted -= usize::from(was.tainted);
         self.references += 1;
+        self.lock(id);
         Some((id, evicted))
     }
 
@@ -165,7 +166,7 @@ impl BlockPool {
     pub fn share(&mut self, id: BlockId, owner: SeqId) {
         debug_assert_ne!(id, NULL);
         self.touch(id);
-        self.cached.remove(id);
+        self.keep(id);
         let block = &mut self.blocks[id as usize];
         block.references += 1;
         block.owners = block.owners.wrapping_add(tag(owner));
@@ -181,37 +182,23 @@ impl BlockPool {
         block.owners = block.owners.wrapping_sub(tag(owner));
         block.used = self.step;
         self.references -= 1;
-        self.settle(id);
+        self.let_go(id);
         self.references(id) == 0
     }
 
     /// Keeps the block and its content though its last owner goes, until the hold is dropped.
     pub fn hold(&mut self, id: BlockId) {
-        self.cached.remove(id);
+        self.keep(id);
         self.blocks[id as usize].holds += 1;
-        self.lock(id);
     }
 
     pub fn drop_hold(&mut self, id: BlockId) {
         self.blocks[id as usize].holds -= 1;
-        self.unlock(id);
-        self.settle(id);
+        self.let_go(id);
     }
 
-    /// Protects a block of the tree and all before it.
-    pub fn lock(&mut self, id: BlockId) {
-        if let Some(tree) = self.index.tree_mut() {
-            tree.lock(id);
-        }
-    }
-
-    pub fn unlock(&mut self, id: BlockId) {
-        if let Some(tree) = self.index.tree_mut() {
-            tree.unlock(id);
-        }
-    }
-
-    /// How many available blocks are lost when these become owned, and `deepest` of them locked.
+    /// How many available blocks are lost when these become owned; `deepest` is the last of them in
+    /// the tree.
     pub fn cost_of(&mut self, hits: impl Iterator<Item = BlockId>, deepest: Option<BlockId>) -> usize {
         let by_key = hits.filter(|id| self.cached.contains(*id)).count();
         let (Some(tree), Some(deepest)) = (self.index.tree_mut(), deepest) else { return by_key };
@@ -257,15 +244,6 @@ impl BlockPool {
             forgotten.push((id, key));
             self.cached.remove(id);
             self.settle(id);
-        }
-    }
-
-    /// Forgets every block of the tree; locks stay their owners'.
-    pub fn forget_tree(&mut self, forgotten: &mut Vec<(BlockId, CacheKey)>) {
-        for id in 1..self.blocks.len() as BlockId {
-            if self.key(id).is_some_and(|key| self.index.is_in_tree(&key)) {
-                self.forget(id, forgotten);
-            }
         }
     }
 
@@ -322,13 +300,38 @@ impl BlockPool {
         }
     }
 
+    /// Somebody is about to keep the block.
+    fn keep(&mut self, id: BlockId) {
+        if !self.is_kept(id) {
+            self.cached.remove(id);
+            self.lock(id);
+        }
+    }
+
+    fn let_go(&mut self, id: BlockId) {
+        if !self.is_kept(id) {
+            self.index.tree_mut().into_iter().for_each(|tree| tree.unlock(id));
+            self.settle(id);
+        }
+    }
+
+    /// Every block that is kept is locked in the tree, once, whether it stands there yet or not:
+    /// so it and all before it stay, whoever inserts it or takes a part of the tree away.
+    fn lock(&mut self, id: BlockId) {
+        self.index.tree_mut().into_iter().for_each(|tree| tree.lock(id));
+    }
+
+    fn is_kept(&self, id: BlockId) -> bool {
+        let block = &self.blocks[id as usize];
+        block.references > 0 || block.holds > 0
+    }
+
     /// Puts a block that nobody keeps any more where it is found again.
     fn settle(&mut self, id: BlockId) {
-        let block = &self.blocks[id as usize];
-        if block.references > 0 || block.holds > 0 || self.free.contains(id) || self.cached.contains(id) {
+        if self.is_kept(id) || self.free.contains(id) || self.cached.contains(id) {
             return;
         }
-        match block.key {
+        match self.key(id) {
             None => self.free.push_front(id),
             Some(key) if self.index.is_in_tree(&key) => {}
             Some(_) => self.cached.push_back(id),
@@ -349,6 +352,8 @@ impl BlockPool {
             say(block.owners == tags, format!("block {id} has lost the name of an owner"))?;
             let kept = block.references > 0 || block.holds > 0;
             let tree = self.index.tree().is_some_and(|tree| tree.contains(id));
+            let safe = self.index.tree().is_some_and(|tree| tree.is_protected(id));
+            say(!(kept && tree) || safe, format!("block {id} is owned, and the tree may evict it"))?;
             let found = match block.key {
                 Some(key) if self.index.is_in_tree(&key) => tree,
                 Some(key) => self.index.find(&key) == Some(id) && !tree,

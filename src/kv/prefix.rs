@@ -57,7 +57,7 @@ impl Hits {
     }
 
     /// Group, place and where it lies.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, usize, Hit)> + '_ {
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (usize, usize, Hit)> + '_ {
         let places = self.found.iter().enumerate();
         places.filter_map(|(i, hit)| Some((i / self.blocks, i % self.blocks, (*hit)?)))
     }

@@ -167,6 +167,13 @@ impl RadixTree {
         self.places.get(block as usize).is_some_and(|place| place.node.is_some())
     }
 
+    /// Whether a lock keeps the block from being evicted.
+    pub fn is_protected(&self, block: BlockId) -> bool {
+        let Some(Place { node: Some(id), depth, .. }) = self.places.get(block as usize) else { return false };
+        let node = self.node(*id);
+        depth - node.start < node.locked
+    }
+
     /// Protects the block and all before it, in the tree or once it is inserted, until it is
     /// unlocked as often as it was locked.
     pub fn lock(&mut self, block: BlockId) {

@@ -16,8 +16,6 @@ pub struct BlockTable {
     owned: usize,
     /// How many full blocks, from the first on, have been offered to the prefix cache.
     pub(super) offered: usize,
-    /// The block by which this table's part of the radix tree is protected.
-    pub(super) locked: Option<BlockId>,
     /// After the step that is being planned the recurrent state holds this many tokens, which end
     /// at a block border and have this name.
     pub(super) checkpoint: Option<(usize, BlockHash)>,
@@ -85,7 +83,7 @@ impl BlockTable {
     pub(super) fn clear(&mut self) {
         self.blocks.clear();
         (self.stride, self.owned, self.offered) = (0, 0, 0);
-        (self.locked, self.checkpoint) = (None, None);
+        self.checkpoint = None;
     }
 }
 

@@ -186,6 +186,31 @@ both! {
         assert_eq!(world.hit(&tokens(0..9)), 8);
     }
 
+    /// Its content was somebody else's to be found until that one was evicted.
+    fn a_block_that_becomes_known_late_is_kept_for_all_who_share_it(cache) {
+        let mut world = World::new(cache, 8);
+        let (mut a, mut b) = (world.seq(&tokens(0..4)), world.seq(&tokens(0..8)));
+        world.begin();
+        world.admit(&mut a, 2).unwrap();
+        world.admit(&mut b, 2).unwrap();
+        world.run();
+        world.begin();
+        world.grow(&mut a, 2).unwrap();
+        world.grow(&mut b, 2).unwrap();
+        world.run();
+        let mut c = world.fork(&b, 4);
+        world.release(&mut a);
+        world.kv.reset_prefix_cache();
+        world.begin();
+        world.grow(&mut b, 4).unwrap();
+        world.run();
+        world.check([&b, &c]);
+        world.release(&mut b);
+        let d = world.start(&tokens(100..116));
+        world.decode(&mut c, &[50, 51]);
+        world.check([&c, &d]);
+    }
+
     fn what_is_forgotten_is_never_hit_and_what_is_owned_stays_owned(cache) {
         let mut world = World::new(cache, 11);
         let a = world.start(&tokens(0..5));

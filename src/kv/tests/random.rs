@@ -1,8 +1,9 @@
 //! Whatever is asked for in whatever order: no block is lost, and nothing wrong is ever read.
 
 use super::*;
+use crate::protocol::{KvEvent, KvHash, Medium};
 use proptest::prelude::*;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Clone, Debug)]
 enum Act {
@@ -50,6 +51,40 @@ struct Plain {
     swaps: bool,
     /// Whoever gives way is the first and has its row already: the worst case.
     first_gives_way: bool,
+    listener: Listener,
+}
+
+/// Who knows the cache from its events alone.
+#[derive(Default)]
+struct Listener {
+    known: BTreeSet<(&'static str, usize, KvHash)>,
+}
+
+impl Listener {
+    fn listen(&mut self, events: Vec<KvEvent>) -> Result<(), String> {
+        for event in events {
+            let right = match &event {
+                KvEvent::BlockStored { block_hashes, medium, group_idx, .. } => {
+                    block_hashes.iter().all(|hash| self.known.insert((medium.name(), *group_idx, *hash)))
+                }
+                KvEvent::BlockRemoved { block_hashes, medium, group_idx } => {
+                    block_hashes.iter().all(|hash| self.known.remove(&(medium.name(), *group_idx, *hash)))
+                }
+                KvEvent::AllBlocksCleared => {
+                    self.known.clear();
+                    true
+                }
+            };
+            if !right {
+                return Err(format!("{event:?} tells what was known"));
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, of: Medium) -> usize {
+        self.known.iter().filter(|(medium, ..)| *medium == of.name()).count()
+    }
 }
 
 impl Plain {
@@ -158,7 +193,13 @@ impl Plain {
         }
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
+        self.listener.listen(self.world.kv.take_events())?;
+        let told = (self.listener.count(Medium::Device), self.listener.count(Medium::Host));
+        let known = (self.world.kv.pool().known(), self.world.kv.host.known());
+        if told != known {
+            return Err(format!("{known:?} blocks are known, events tell of {told:?}"));
+        }
         self.world.kv.check(self.running.iter().map(|seq| &seq.table))?;
         let private: usize =
             self.waiting.iter().filter_map(|seq| seq.swapped.as_ref()).map(|s| s.len()).sum();
@@ -188,7 +229,7 @@ fn evictions() -> impl Strategy<Value = EvictionPolicy> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
     #[test]
     fn no_block_is_lost_and_nothing_wrong_is_read(
         acts in prop::collection::vec(act(), 1..80),
@@ -202,7 +243,7 @@ proptest! {
             groups, prefix_cache, eviction, host_blocks, events: true, ..KvConfig::new(num_blocks, 4)
         };
         let world = World::of(config);
-        let mut plain = Plain { world, running: vec![], waiting: VecDeque::new(), swaps, first_gives_way };
+        let mut plain = Plain { world, running: vec![], waiting: VecDeque::new(), swaps, first_gives_way, listener: Listener::default() };
         for act in &acts {
             plain.act(act);
             let checked = plain.check();
