@@ -5,13 +5,16 @@
 //! | `hash` | the name of a full block: its tokens and everything before them |
 //! | `pool` | the blocks: free list, reference counts, which content is still known |
 //! | `radix` | cached prefixes found by their tokens, as SGLang |
+//! | `disk` | cached blocks in a folder, which outlives the program |
 //! | `manager` | block tables of sequences: prefix hits, growth, copy-on-write, forks |
 
+mod disk;
 mod hash;
 mod manager;
 mod pool;
 mod radix;
 
+pub use disk::{DiskError, DiskStore};
 pub use hash::{BlockHash, HashChain};
 pub use manager::{
     BlockManager, BlockTable, Hits, HostSlot, KvConfig, KvCounts, Moves, Prefix, SwappedTable,
