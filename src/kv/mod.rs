@@ -11,12 +11,14 @@
 //! | `cache` | content becomes known, and is forgotten |
 //! | `host` | the second tier: slots in host memory |
 //! | `swap` | whole sequences go to the host tier and come back |
-//! | `offload` | what a third tier, on disk, may store and bring back |
+//! | `offload` | what goes to the third tier, and what is wanted back |
+//! | `disk` | the third tier: cached blocks in a folder, which outlives the program |
 //! | `events` | what happened to the content, for those who listen |
 //! | `check` | everything recounted |
 
 mod cache;
 mod check;
+mod disk;
 mod events;
 mod hash;
 mod host;
@@ -33,6 +35,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use disk::{DiskError, DiskStore};
 pub use hash::{BlockHash, CacheKey, ExtraKeys, HashChain};
 pub use manager::{BlockManager, KvConfig, KvCounts, Moves};
 pub use pool::BlockPool;

@@ -1,6 +1,10 @@
+mod check;
+mod node;
+
 use super::BlockId;
 use crate::protocol::EvictionPolicy;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use node::{Children, Node, NodeId, Parent, Place, Rank};
+use std::collections::{BTreeSet, HashMap};
 
 /// Finds cached prefixes by their tokens: SGLang's radix cache, over blocks.
 ///
@@ -35,52 +39,6 @@ pub struct RadixTree {
     protected: usize,
     /// Counts matches and inserts: the time of everything here.
     clock: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct NodeId(u32);
-
-/// By the tokens of a child's first block. Ordered, so that a replayed run removes in the same order.
-type Children = BTreeMap<Box<[u32]>, NodeId>;
-
-/// What the policy looks at first, then second; the node's id makes it unique.
-type Rank = (i64, u64, NodeId);
-
-#[derive(Debug)]
-struct Node {
-    parent: Parent,
-    children: Children,
-    tokens: Vec<u32>,     // [blocks * block_size]
-    blocks: Vec<BlockId>, // [blocks]
-    /// Blocks before it, up to the root.
-    start: usize,
-    /// Locks on its blocks and on all below.
-    lock_ref: u32,
-    /// Of those, on its own blocks.
-    own_locks: u32,
-    /// How many of its blocks, from the first on, are protected.
-    locked: usize,
-    priority: i32,
-    hits: u64,
-    created: u64,
-    accessed: u64,
-    /// Where it stands in `leaves`.
-    rank: Option<Rank>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Parent {
-    Namespace(u64),
-    Node(NodeId),
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    node: Option<NodeId>,
-    /// Blocks before it, up to the root.
-    depth: usize,
-    /// Locks that name this block. They are their owners', so they outlive its removal.
-    locks: u32,
 }
 
 impl RadixTree {
@@ -517,87 +475,6 @@ impl RadixTree {
             Parent::Node(id) => &mut self.node_mut(id).children,
         }
     }
-}
-
-impl RadixTree {
-    /// Recounts everything from scratch, and says what is wrong.
-    pub fn check(&self) -> Result<(), String> {
-        let mut seen = Seen::default();
-        for (namespace, children) in &self.namespaces {
-            if children.is_empty() {
-                return Err(format!("namespace {namespace} is kept for nothing"));
-            }
-            self.check_children(Parent::Namespace(*namespace), children, 0, &mut seen)?;
-        }
-        let placed = self.places.iter().filter(|place| place.node.is_some()).count();
-        equal("nodes", seen.nodes, self.nodes.len() - self.vacant.len())?;
-        equal("blocks with a place", seen.blocks, placed)?;
-        equal("blocks", seen.blocks, self.blocks)?;
-        equal("protected blocks", seen.protected, self.protected)?;
-        equal("evictable leaves", seen.leaves, self.leaves.len())
-    }
-
-    /// Gives back the locks below.
-    fn check_children(
-        &self,
-        parent: Parent,
-        children: &Children,
-        start: usize,
-        seen: &mut Seen,
-    ) -> Result<u32, String> {
-        let mut locks = 0;
-        for (key, id) in children {
-            let node = self.node(*id);
-            let say = |what: &str| Err(format!("{what} in the node of block {:?}", node.blocks.first()));
-            if node.parent != parent || node.start != start || node.blocks.is_empty() {
-                return say("wrong place");
-            }
-            if node.tokens.len() != node.blocks.len() * self.block_size || !node.tokens.starts_with(key) {
-                return say("wrong tokens");
-            }
-            for (depth, block) in (start..).zip(&node.blocks) {
-                let place = &self.places[*block as usize];
-                if (place.node, place.depth) != (Some(*id), depth) {
-                    return say("lost block");
-                }
-            }
-            let end = start + node.blocks.len();
-            let below = self.check_children(Parent::Node(*id), &node.children, end, seen)?;
-            let own = self.locks_on(&node.blocks);
-            if (node.own_locks, node.lock_ref) != (own, own + below) {
-                return say("wrong lock count");
-            }
-            let unlocked = node.blocks.iter().rev().take_while(|b| self.places[**b as usize].locks == 0);
-            let locked = if below > 0 { node.blocks.len() } else { node.blocks.len() - unlocked.count() };
-            if node.locked != locked {
-                return say("wrong protection");
-            }
-            let ranked = node.children.is_empty() && locked < node.blocks.len();
-            if node.rank != ranked.then(|| self.rank(*id))
-                || node.rank.is_some_and(|rank| !self.leaves.contains(&rank))
-            {
-                return say("wrong rank");
-            }
-            seen.nodes += 1;
-            seen.blocks += node.blocks.len();
-            seen.protected += locked;
-            seen.leaves += usize::from(ranked);
-            locks += own + below;
-        }
-        Ok(locks)
-    }
-}
-
-#[derive(Default)]
-struct Seen {
-    nodes: usize,
-    blocks: usize,
-    protected: usize,
-    leaves: usize,
-}
-
-fn equal(what: &str, found: usize, counted: usize) -> Result<(), String> {
-    if found == counted { Ok(()) } else { Err(format!("{found} {what}, counted {counted}")) }
 }
 
 #[cfg(test)]
