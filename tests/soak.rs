@@ -318,7 +318,8 @@ fn a_million_requests() {
     assert_eq!(house.finished, total);
     assert!(house.started.is_sorted(), "first come, first served");
     let counters = house.engine.snapshot().counters;
-    assert!(counters.preemptions > 0 && counters.evictions > 0 && counters.prefix_hits > 0);
+    let busy = counters.preemptions > 0 && counters.evictions > 0 && counters.prefix_hits > 0;
+    assert!(busy, "{counters:?}");
     println!(
         "{total} requests in {steps} steps, {} virtual seconds; {} open on average; {} preemptions, {} evictions, {:.1} % of prompt tokens hit",
         house.clock.now().as_secs(),

@@ -4,7 +4,7 @@ use super::sequence::Sequence;
 use super::sequences::Key;
 use super::step::Engine;
 use crate::kv::BlockTable;
-use crate::model::Outputs;
+use crate::model::{DeviceError, Outputs};
 use crate::protocol::{Event, Failure, FailureKind, FinishReason, SamplingTrace};
 use crate::sample::{RowError, Sampled};
 use crate::text::TextModel;
@@ -16,7 +16,12 @@ impl Engine {
     /// What the samples of a step mean for its sequences: each grows by its token or ends; a prompt
     /// with several continuations forks. `sampled` has one entry for each output of the batch.
     /// Sequences that are gone, because the step before was their last, get nothing.
-    pub(super) fn account(&mut self, plan: &mut Plan, sampled: Vec<Drawn>, events: &mut Vec<Event>) {
+    pub(super) fn account(
+        &mut self,
+        plan: &mut Plan,
+        sampled: Vec<Drawn>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), DeviceError> {
         let mut sampled = sampled.into_iter();
         let mut born = Vec::new();
         for (row, planned) in plan.batch.rows.iter().zip(&mut plan.rows) {
@@ -33,8 +38,9 @@ impl Engine {
                 }
             }
         }
-        self.keep_finished();
+        self.keep_finished()?;
         self.scheduler.settle(&mut born, &mut self.kv);
+        Ok(())
     }
 
     /// A row that reached the end of its sequence: a token for it, and for each choice that starts

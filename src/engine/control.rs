@@ -28,7 +28,8 @@ impl Engine {
                 self.stats.accepted(accepted.prompt_tokens);
                 let (id, prompt_tokens) = (accepted.request.id, accepted.prompt_tokens);
                 events.push(Event::Accepted { id, prompt_tokens, rendered: accepted.rendered });
-                self.scheduler.push(*sequence);
+                let key = self.scheduler.push(*sequence);
+                self.offload.begin(key, &mut self.scheduler, &mut self.kv);
                 self.round = 0;
             }
             Work::Refuse(accepted, why) => self.output.refuse(&accepted, &why, events),
@@ -80,6 +81,7 @@ impl Engine {
     pub fn shut_down(&mut self, events: &mut Vec<Event>) {
         self.output.close_all(&FinishReason::Abort, events);
         self.start_over();
+        self.offload.flush();
     }
 
     fn abort(&mut self, id: RequestId, events: &mut Vec<Event>) {

@@ -4,6 +4,7 @@ use super::intake::Accepted;
 use super::sequence::Sequence;
 use super::step::Engine;
 use crate::kv::BlockTable;
+use crate::model::DeviceError;
 use crate::protocol::{
     Event, Failure, FailureKind, ForkRequest, Prompt, Request, RequestId, SeqId, SequenceState,
 };
@@ -15,11 +16,13 @@ pub struct Finished {
 
 impl Engine {
     /// Remembers the sequences that end with this step, before the scheduler drops them.
-    pub(super) fn keep_finished(&mut self) {
-        let ended = self.scheduler.all().filter(|seq| seq.ended);
-        let kept: Vec<Finished> =
-            ended.map(|seq| Finished { seq: seq.fork(seq.id.choice, BlockTable::default(), 0) }).collect();
-        kept.into_iter().for_each(|finished| self.finished.push(finished));
+    pub(super) fn keep_finished(&mut self) -> Result<(), DeviceError> {
+        let Self { scheduler, offload, kv, runner, finished, .. } = self;
+        for seq in scheduler.all().filter(|seq| seq.ended) {
+            offload.keep(seq, kv, &mut **runner)?;
+            finished.push(Finished { seq: seq.fork(seq.id.choice, BlockTable::default(), 0) });
+        }
+        Ok(())
     }
 
     pub(super) fn fork(&mut self, request: ForkRequest, events: &mut Vec<Event>) {
@@ -68,7 +71,11 @@ impl Engine {
         let id = SeqId { request: request.id, choice: 0 };
         // The last token must run, or there would be no logits to go on with.
         let computed = match live {
-            true => keep.min(tokens.len() - 1).min(parent.num_computed),
+            true => match keep.min(tokens.len() - 1) {
+                computed if self.kv.can_fork(&parent.table, parent.num_computed, computed) => computed,
+                // A window has slid on since: it is computed again, from what the cache still has.
+                _ => 0,
+            },
             false => 0,
         };
         let table = match computed {

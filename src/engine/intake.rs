@@ -1,6 +1,6 @@
 use super::sequence::{Reading, Scoring, Sequence};
 use crate::base::Clock;
-use crate::kv::{BlockTable, HashChain};
+use crate::kv::{BlockTable, ExtraKeys, HashChain};
 use crate::model::ModelLimits;
 use crate::protocol::{
     Command, Failure, FailureKind, ForkRequest, Prompt, Request, SamplingParams, SeqId, SequenceState,
@@ -152,7 +152,7 @@ impl Intake {
     fn sequence(&self, accepted: &Accepted, tokens: Vec<TokenId>) -> Sequence {
         let request = &accepted.request;
         let mut chain =
-            HashChain::new(self.block_size, request.cache_salt.as_deref().unwrap_or_default().as_bytes());
+            HashChain::new(self.block_size, ExtraKeys { lora: None, cache_salt: request.cache_salt.clone() });
         chain.extend(&tokens);
         Sequence {
             id: SeqId { request: request.id, choice: 0 },

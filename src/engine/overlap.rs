@@ -63,7 +63,7 @@ impl Engine {
 
         if let Some((sampled, mut plan, started, phases)) = landed {
             watch.lap();
-            self.account(&mut plan, sampled, events);
+            self.account(&mut plan, sampled, events)?;
             let output_ms = watch.lap();
             self.close_step(plan, started, Phases { sample_ms, output_ms, ..phases }, events);
         }

@@ -328,7 +328,7 @@ impl Scheduler {
         let watermark = (self.settings.watermark * kv.pool().total() as f32).ceil() as usize;
         let needs = |key: &Key| {
             let seq = &self.sequences[*key];
-            kv.blocks_for(seq.num_tokens()).saturating_sub(seq.table.len())
+            kv.missing(&seq.table, seq.num_tokens())
         };
         let running = match self.settings.scheduler_reserve_full_isl {
             true => self.running.iter().map(needs).sum(),

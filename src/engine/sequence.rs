@@ -115,6 +115,12 @@ impl Sequence {
         Prefix { tokens: &self.tokens, chain: &self.chain, priority: self.priority }
     }
 
+    /// So many blocks of its prompt are on their way from disk.
+    pub fn load(&mut self, blocks: usize) {
+        self.loading = blocks;
+        self.state = if blocks > 0 { SequenceState::Loading } else { SequenceState::Waiting };
+    }
+
     pub fn push(&mut self, token: TokenId) {
         self.tokens.push(token);
         self.chain.extend(&self.tokens);

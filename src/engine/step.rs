@@ -136,7 +136,7 @@ impl Engine {
         let sampled = self.sample(&plan, launched)?;
         let sample_ms = watch.lap();
 
-        self.account(&mut plan, sampled, events);
+        self.account(&mut plan, sampled, events)?;
         let output_ms = watch.lap();
 
         let phases = Phases { schedule_ms, forward_ms, sample_ms, output_ms };
@@ -225,6 +225,7 @@ impl Engine {
         self.round = 0;
         self.scheduler.reset();
         self.kv.reset();
+        self.offload.reset();
     }
 
     /// Tells the world of first rows and of preemptions.
@@ -243,8 +244,10 @@ impl Engine {
     /// Nothing runs and the head of the queue cannot: it never will. Intake refuses such requests;
     /// should one slip through, it must end rather than block those behind it.
     pub(super) fn end_stuck_head(&mut self, plan: &Plan, events: &mut Vec<Event>) {
-        let waits_for_disk = self.scheduler.all().any(|seq| seq.loading > 0);
-        let nothing_changed = !self.scheduler.is_running() && plan.preempted.is_empty() && !waits_for_disk;
+        if self.scheduler.all().any(|seq| seq.loading > 0) {
+            return self.offload.wait();
+        }
+        let nothing_changed = !self.scheduler.is_running() && plan.preempted.is_empty();
         let Some(Waiting { seq, reason }) = plan.skipped.first().filter(|_| nothing_changed) else { return };
         let failure = Failure::new(FailureKind::TooLong, format!("it cannot be scheduled: {reason}"));
         self.output.close_request(seq.request, &FinishReason::Error(failure), events);

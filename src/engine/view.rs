@@ -46,12 +46,7 @@ impl Engine {
 
     fn kv_view(&self) -> KvView {
         let pool = self.kv.pool();
-        let mut blocks: Vec<_> = (0..=pool.total() as BlockId).map(|id| self.kv.view(id)).collect();
-        for seq in self.scheduler.all() {
-            for id in seq.table.blocks() {
-                blocks[*id as usize].owner.get_or_insert(seq.id);
-            }
-        }
+        let blocks = (0..=pool.total() as BlockId).map(|id| self.kv.view(id)).collect();
         let (available, cached) = (pool.available(), pool.cached());
         KvView {
             block_size: self.kv.block_size(),
@@ -60,7 +55,7 @@ impl Engine {
             free: available - cached,
             cached,
             owned: pool.total() - available,
-            tiers: self.kv.tiers(),
+            tiers: self.offload.tiers(&self.kv),
         }
     }
 }

@@ -1,6 +1,10 @@
-use super::{BlockId, BlockPool, CacheSpec, HashChain};
+use super::events::EventLog;
+use super::host::{HostPool, NewSlot};
+use super::prefix::Hit;
+use super::table::NULL;
+use super::{BlockId, BlockPool, BlockTable, CacheKey, CacheSpec, Hits, HostSlot};
 use crate::protocol::{
-    BlockChange, BlockView, EvictionPolicy, KvEvent, PrefixCache, SeqId, Shortage, TierView,
+    BlockChange, BlockView, EvictionPolicy, KvEvent, Medium, PrefixCache, SeqId, Shortage, TierView,
 };
 
 /// Gives blocks to sequences: finds cached prefixes, grows tables, copies shared blocks before they
@@ -10,15 +14,25 @@ use crate::protocol::{
 /// row of the same step can hit it. This is sound because
 /// - rows hit only blocks of rows before them in the batch, and a runner writes a layer's keys and
 ///   values of all rows before that layer attends;
-/// - a sequence that got tokens in a step is not preempted in that step, and nothing is admitted in
-///   a step that preempts;
+/// - a sequence that got tokens in a step is not preempted in that step, or its row is withdrawn
+///   ([`BlockManager::withdraw`]), and nothing is admitted in a step that preempts;
 /// - a step that fails as a whole resets everything ([`BlockManager::reset`]), and a sequence whose
 ///   own numbers went wrong takes its blocks out of the cache ([`BlockManager::forget`]).
 #[derive(Debug)]
 pub struct BlockManager {
-    pool: BlockPool,
-    config: KvConfig,
-    counts: KvCounts,
+    pub(super) pool: BlockPool,
+    pub(super) host: HostPool,
+    pub(super) config: KvConfig,
+    pub(super) counts: KvCounts,
+    pub(super) events: EventLog,
+    /// Blocks without owner that the planned step still copies from.
+    pub(super) holds: Vec<BlockId>,
+    /// Host slots that it loads from; and of those, the ones that are free then.
+    pub(super) pins: Vec<HostSlot>,
+    pub(super) leaving: Vec<HostSlot>,
+    /// Resets so far.
+    pub(super) epoch: u64,
+    pub(super) forgotten: Vec<(BlockId, CacheKey)>,
 }
 
 /// What a pool is made of.
@@ -27,7 +41,7 @@ pub struct KvConfig {
     /// The null block included.
     pub num_blocks: usize,
     pub block_size: usize,
-    /// One entry for each cache group of the model.
+    /// One entry for each cache group of the model; at least one.
     pub groups: Vec<CacheSpec>,
     pub prefix_cache: PrefixCache,
     pub eviction: EvictionPolicy,
@@ -52,41 +66,8 @@ impl KvConfig {
     }
 }
 
-/// What a sequence is found by, and offered under.
-#[derive(Clone, Copy, Debug)]
-pub struct Prefix<'a> {
-    /// All of the sequence's tokens.
-    pub tokens: &'a [u32],
-    pub chain: &'a HashChain,
-    pub priority: i32,
-}
-
-/// The blocks of one sequence, in order of position.
-#[derive(Debug, Default)]
-pub struct BlockTable {
-    pub owner: SeqId,
-    blocks: Vec<BlockId>,
-    /// How many of them, from the first on, have been offered to the prefix cache.
-    offered: usize,
-}
-
-/// Where the blocks of a swapped-out sequence lie in the host tier.
-#[derive(Debug, Default)]
-pub struct SwappedTable {
-    /// Tokens whose keys and values they hold.
-    pub computed: usize,
-}
-
-/// A cached prefix: whole blocks that hold the first tokens of a sequence. Its memory is used again.
-#[derive(Debug, Default)]
-pub struct Hits {
-    blocks: Vec<BlockId>,
-    /// Of those, blocks nobody owns now: taking them makes the pool smaller.
-    evictable: usize,
-    tokens: usize,
-}
-
-/// Blocks to copy before a step writes anything, in this order: saves, loads, copies.
+/// Blocks to copy before a step writes anything, in this order: saves, loads, copies; and each kind
+/// in the order it was planned in.
 #[derive(Debug, Default)]
 pub struct Moves {
     /// Device to host, because the block is about to be used for something else.
@@ -95,9 +76,6 @@ pub struct Moves {
     /// A shared block is about to be written: its content goes to a block of the writer's own first.
     pub copies: Vec<(BlockId, BlockId)>,
 }
-
-/// Index of a block in the host tier.
-pub type HostSlot = u32;
 
 /// Since the manager was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,26 +96,25 @@ pub struct KvCounts {
 
 impl BlockManager {
     pub fn new(config: KvConfig) -> Self {
-        Self { pool: BlockPool::new(config.num_blocks), config, counts: KvCounts::default() }
+        assert!(config.block_size > 0 && !config.groups.is_empty(), "blocks hold the tokens of some group");
+        Self {
+            pool: BlockPool::new(&config),
+            host: HostPool::new(config.host_blocks),
+            events: EventLog::new(config.events),
+            counts: KvCounts::default(),
+            holds: Vec::new(),
+            pins: Vec::new(),
+            leaving: Vec::new(),
+            epoch: 0,
+            forgotten: Vec::new(),
+            config,
+        }
     }
 
-    /// A new plan begins: step `step`, counted from 1.
-    pub fn begin_step(&mut self, _step: u64) {}
-
-    /// The longest cached prefix of the first `len` tokens of a sequence. At most `len - 1` of them:
-    /// the last one must run, or there would be no logits to go on with.
-    pub fn find_prefix(&mut self, prefix: Prefix, len: usize, hits: &mut Hits) {
-        hits.clear();
-        if !self.caching() {
-            return;
-        }
-        let longest = len.saturating_sub(1) / self.config.block_size;
-        for hash in prefix.chain.hashes().iter().take(longest) {
-            let Some(id) = self.pool.find(hash) else { break };
-            hits.evictable += usize::from(self.pool.references(id) == 0);
-            hits.blocks.push(id);
-        }
-        hits.tokens = hits.blocks.len() * self.config.block_size;
+    /// A new step is planned: the moves of the one before are done.
+    pub fn begin_step(&mut self, step: u64) {
+        self.pool.set_step(step);
+        self.end_moves();
     }
 
     /// Starts a table with a cached prefix and room for `len` tokens, if `whole` tokens would fit
@@ -149,20 +126,30 @@ impl BlockManager {
         len: usize,
         whole: usize,
         reserved: usize,
-        _moves: &mut Moves,
+        moves: &mut Moves,
     ) -> Result<BlockTable, Shortage> {
-        debug_assert!(hits.tokens < len && len <= whole);
-        let needed = self.blocks_for(whole) - hits.blocks.len() + hits.evictable;
-        self.require(needed, reserved)?;
-        hits.blocks.iter().for_each(|id| self.pool.share(*id));
-        self.counts.hit += hits.blocks.len() as u64;
-        let mut table = BlockTable { owner, offered: hits.blocks.len(), blocks: hits.blocks.clone() };
-        self.extend(&mut table, len);
+        debug_assert!(hits.tokens() < len && len <= whole);
+        let deepest = hits.iter().filter_map(|(group, _, hit)| match hit {
+            Hit::Device(id) if self.pool.index().tree_group() == Some(group) => Some(id),
+            _ => None,
+        });
+        let deepest = deepest.last();
+        let lost = self.pool.cost_of(hits.device(), deepest);
+        let loaded =
+            hits.iter().filter(|(group, _, hit)| !self.is_state(*group) && matches!(hit, Hit::Host(_)));
+        let new = self.blocks_for(whole) - hits.blocks() * self.paged_groups() + loaded.count();
+        self.require(new + lost, reserved)?;
+
+        let mut table = BlockTable::new(owner, self.config.groups.len(), self.blocks_across(len));
+        table.offered = hits.blocks();
+        self.take_hits(&mut table, hits);
+        self.load_hits(&mut table, hits, moves);
+        self.fill(&mut table, hits.blocks(), moves);
         Ok(table)
     }
 
-    /// Makes positions `computed..len` writable: new blocks at the end, and a copy of the block at
-    /// `computed` where others share it.
+    /// Makes positions `computed..len` writable: new blocks at the end, and a copy of every block
+    /// among them that somebody else, or the prefix cache, still wants as it is.
     pub fn grow(
         &mut self,
         table: &mut BlockTable,
@@ -170,102 +157,87 @@ impl BlockManager {
         len: usize,
         moves: &mut Moves,
     ) -> Result<(), Shortage> {
-        let written = computed / self.config.block_size;
-        let shared = table.blocks.get(written).copied().filter(|id| self.pool.references(*id) > 1);
-        let new = self.blocks_for(len).saturating_sub(table.blocks.len());
-        self.require(new + usize::from(shared.is_some()), 0)?;
-        if let Some(from) = shared {
-            let to = self.copy_on_write(table, written, from);
-            moves.copies.push((from, to));
+        self.slide(table, computed);
+        let new = self.missing(table, len);
+        let copied = self.written(table, computed, len).filter(|(.., id)| self.is_shared(*id)).count();
+        self.require(new + copied, 0)?;
+        if new + copied + self.state_groups() <= self.pool.available() {
+            self.keep_checkpoint(table, computed);
         }
-        self.extend(table, len);
+        // One place at a time: a copy changes the table.
+        loop {
+            let shared = self.written(table, computed, len).find(|(.., id)| self.is_shared(*id));
+            let Some((group, at, from)) = shared else { break };
+            self.copy_on_write(table, group, at, from, moves);
+        }
+        let old = table.stride();
+        table.widen(&self.config.groups, self.blocks_across(len));
+        self.fill(table, old, moves);
         Ok(())
     }
 
-    /// Makes the full blocks among the first `len` tokens known to the prefix cache.
-    pub fn offer(&mut self, table: &mut BlockTable, prefix: Prefix, len: usize) {
-        if !self.caching() {
-            return;
+    /// A second owner for every block that holds one of the first `keep` tokens of `table`, the
+    /// partly filled one too. Where [`can_fork`](Self::can_fork) says so.
+    pub fn fork(&mut self, owner: SeqId, table: &BlockTable, keep: usize) -> BlockTable {
+        let stride = self.blocks_across(keep).min(table.stride());
+        let mut child = BlockTable::new(owner, self.config.groups.len(), stride);
+        for group in 0..self.config.groups.len() {
+            for at in 0..stride {
+                let from = if self.is_state(group) && at + 1 == stride { table.stride() - 1 } else { at };
+                let id = table.group(group)[from];
+                if id != NULL {
+                    self.pool.share(id, owner);
+                    child.set(group, at, id);
+                }
+            }
         }
-        let full = (len / self.config.block_size).min(prefix.chain.hashes().len());
-        for at in table.offered..full {
-            self.pool.make_known(table.blocks[at], prefix.chain.hashes()[at]);
-        }
-        table.offered = table.offered.max(full);
+        self.counts.forked += child.len() as u64;
+        child.offered = table.offered.min(keep / self.config.block_size);
+        child
     }
 
-    /// A second owner for every block that holds one of the first `keep` tokens of `table`, the
-    /// partly filled one too.
-    pub fn fork(&mut self, owner: SeqId, table: &BlockTable, keep: usize) -> BlockTable {
-        let blocks = table.blocks[..self.blocks_for(keep)].to_vec();
-        blocks.iter().for_each(|id| self.pool.share(*id));
-        self.counts.forked += blocks.len() as u64;
-        BlockTable { owner, offered: table.offered.min(keep / self.config.block_size), blocks }
+    /// Whether a fork of a table with `computed` tokens can go on after the first `keep` of them: a
+    /// window that has slid on and a state that has run on cannot be brought back.
+    pub fn can_fork(&self, table: &BlockTable, computed: usize, keep: usize) -> bool {
+        keep <= computed
+            && self.config.groups.iter().enumerate().all(|(group, spec)| match spec {
+                CacheSpec::Recurrent => keep == computed || keep == 0,
+                _ => {
+                    let first = spec.first_kept(keep, self.config.block_size);
+                    (first..self.blocks_across(keep)).all(|at| table.group(group)[at] != NULL)
+                }
+            })
     }
 
     /// Takes a table back, the last block first: the end of a prefix is evicted before its start.
     pub fn release(&mut self, table: &mut BlockTable) {
-        for id in table.blocks.drain(..).rev() {
-            self.counts.freed += u64::from(self.pool.release(id));
+        for group in 0..self.config.groups.len() {
+            // The radix tree has an order of its own, and the deepest block still protects the others.
+            let in_tree = self.pool.index().tree_group() == Some(group);
+            for i in 0..table.stride() {
+                let at = if in_tree { i } else { table.stride() - 1 - i };
+                self.release_place(table, group, at);
+            }
         }
-        table.offered = 0;
-    }
-
-    /// Moves what a sequence has computed to the host tier and releases its table; `None`, and
-    /// nothing changed, where the host tier has no room for all of it.
-    pub fn swap_out(
-        &mut self,
-        _table: &mut BlockTable,
-        _computed: usize,
-        _moves: &mut Moves,
-    ) -> Option<SwappedTable> {
-        None
-    }
-
-    /// Brings a swapped-out sequence back, with room for `len` tokens; `swapped` is empty afterwards.
-    pub fn swap_in(
-        &mut self,
-        owner: SeqId,
-        swapped: &mut SwappedTable,
-        len: usize,
-        whole: usize,
-        reserved: usize,
-        moves: &mut Moves,
-    ) -> Result<BlockTable, Shortage> {
-        debug_assert_eq!(swapped.computed, 0);
-        self.admit(owner, &Hits::default(), len, whole, reserved, moves)
-    }
-
-    /// Gives up what a swapped-out sequence holds in the host tier.
-    pub fn drop_swapped(&mut self, _swapped: SwappedTable) {}
-
-    /// The content of these blocks is not to be trusted: no prefix may hit them.
-    pub fn forget(&mut self, table: &BlockTable) {
-        for id in &table.blocks {
-            self.pool.forget(*id);
+        table.clear();
+        if self.pool.all_references() == 0 {
+            // Nobody is left for whom a step would be run.
+            self.end_moves();
         }
     }
 
-    /// Forgets the content of every block that no sequence owns, in every tier.
-    pub fn reset_prefix_cache(&mut self) {
-        self.pool.forget_free();
-    }
-
-    /// Back to an empty pool. Tables made before are void.
+    /// Back to an empty pool. Tables made before, swapped ones too, are void.
     pub fn reset(&mut self) {
-        self.counts.evicted += self.pool.evictions();
         self.counts.freed += (self.pool.total() - self.pool.available()) as u64;
-        self.pool = BlockPool::new(self.pool.total() + 1);
-    }
-
-    /// Recounts all blocks against the tables of all sequences: free + cached + owned = total, and
-    /// every reference count equals the number of owners. Says what is wrong.
-    pub fn check<'a>(&self, tables: impl IntoIterator<Item = &'a BlockTable>) -> Result<(), String> {
-        let mut owners = vec![0; self.pool.total() + 1];
-        for id in tables.into_iter().flat_map(|table| &table.blocks) {
-            owners[*id as usize] += 1;
+        self.pool.reset(&self.config);
+        self.host.reset(&mut Vec::new());
+        self.holds.clear();
+        self.pins.clear();
+        self.leaving.clear();
+        self.epoch += 1;
+        if self.pool.index().is_on() {
+            self.events.cleared();
         }
-        self.pool.check(&owners)
     }
 
     pub fn block_size(&self) -> usize {
@@ -274,7 +246,14 @@ impl BlockManager {
 
     /// Blocks of all groups that `len` tokens need at most.
     pub fn blocks_for(&self, len: usize) -> usize {
-        len.div_ceil(self.config.block_size)
+        self.blocks_across(len) * self.paged_groups() + if len > 0 { self.state_groups() } else { 0 }
+    }
+
+    /// Blocks of all groups that a table must still get to hold `len` tokens. Unlike
+    /// `blocks_for(len) - table.len()` it does not ask again for blocks that a window left behind.
+    pub fn missing(&self, table: &BlockTable, len: usize) -> usize {
+        let paged = self.blocks_across(len).saturating_sub(table.stride()) * self.paged_groups();
+        paged + if len > 0 && table.stride() == 0 { self.state_groups() } else { 0 }
     }
 
     pub fn pool(&self) -> &BlockPool {
@@ -282,35 +261,210 @@ impl BlockManager {
     }
 
     pub fn counts(&self) -> KvCounts {
-        KvCounts { evicted: self.counts.evicted + self.pool.evictions(), ..self.counts }
+        KvCounts { evicted: self.pool.evictions(), ..self.counts }
     }
 
     pub fn view(&self, id: BlockId) -> BlockView {
-        BlockView {
-            references: u16::try_from(self.pool.references(id)).unwrap_or(u16::MAX),
-            cached: self.pool.is_known(id),
-            ..BlockView::default()
-        }
+        self.pool.view(id)
     }
 
-    /// Appends the blocks that are not what they were at the last call.
-    pub fn take_changes(&mut self, _into: &mut Vec<BlockChange>) {}
+    /// Appends the blocks that look different from when this was last called.
+    pub fn take_changes(&mut self, into: &mut Vec<BlockChange>) {
+        self.pool.take_changes(into);
+    }
 
     /// Host memory and what it did, where it is on.
     pub fn tiers(&self) -> Vec<TierView> {
-        Vec::new()
+        self.host.is_on().then(|| self.host.view()).into_iter().collect()
     }
 
     /// What happened to the content of the cache since the last call.
     pub fn take_events(&mut self) -> Vec<KvEvent> {
-        Vec::new()
+        self.events.take()
+    }
+}
+
+impl BlockManager {
+    /// Owns what lies on the device and pins what lies in host memory, before anything is evicted.
+    fn take_hits(&mut self, table: &mut BlockTable, hits: &Hits) {
+        // The deepest first: that one protects all before it in the radix tree.
+        for (group, at, hit) in hits.iter().rev() {
+            match hit {
+                Hit::Device(id) if self.is_state(group) => self.hold(id),
+                Hit::Device(id) => {
+                    self.pool.share(id, table.owner);
+                    table.set(group, at, id);
+                }
+                Hit::Host(slot) => {
+                    self.pin(slot);
+                    // Its block becomes known again when it is offered.
+                    table.offered = table.offered.min(at);
+                }
+                Hit::Disk => unreachable!("what is found on disk is fetched first"),
+            }
+            self.counts.hit += u64::from(matches!(hit, Hit::Device(_)));
+        }
+        self.host.queries += hits.host_queries;
+        self.host.hits += hits.host_blocks() as u64;
     }
 
-    fn caching(&self) -> bool {
-        self.config.prefix_cache != PrefixCache::Off
+    /// Blocks for what lies in host memory, and states of the sequence's own.
+    fn load_hits(&mut self, table: &mut BlockTable, hits: &Hits, moves: &mut Moves) {
+        let last = table.stride() - 1;
+        for (group, at, hit) in hits.iter() {
+            let place = if self.is_state(group) { last } else { at };
+            match hit {
+                Hit::Host(slot) => {
+                    let id = self.take(table, group, place, moves);
+                    moves.loads.push((slot, id));
+                    self.counts.loaded += 1;
+                }
+                // A state is written in every step: its checkpoint stays as it is.
+                Hit::Device(from) if self.is_state(group) => {
+                    let id = self.take(table, group, place, moves);
+                    moves.copies.push((from, id));
+                    self.counts.copied += 1;
+                }
+                Hit::Device(_) | Hit::Disk => {}
+            }
+        }
     }
 
-    fn require(&self, needed: usize, reserved: usize) -> Result<(), Shortage> {
+    /// New blocks for all places from `first` on, and for states that are not there yet.
+    pub(super) fn fill(&mut self, table: &mut BlockTable, first: usize, moves: &mut Moves) {
+        for group in 0..self.config.groups.len() {
+            let first = if self.is_state(group) { table.stride() - 1 } else { first };
+            for at in first..table.stride() {
+                if table.group(group)[at] == NULL {
+                    self.take(table, group, at, moves);
+                }
+            }
+        }
+    }
+
+    pub(super) fn take(
+        &mut self,
+        table: &mut BlockTable,
+        group: usize,
+        at: usize,
+        moves: &mut Moves,
+    ) -> BlockId {
+        let (id, evicted) = self.pool.take(table.owner).expect("require counted the blocks");
+        self.counts.taken += 1;
+        table.set(group, at, id);
+        if let Some(key) = evicted {
+            self.events.removed(&key, Medium::Device);
+            if let Some(new) = self.host.store(key) {
+                self.save(id, new, moves);
+                self.events.stored_by_name(&key, self.config.block_size, Medium::Host);
+            }
+        }
+        id
+    }
+
+    pub(super) fn save(&mut self, from: BlockId, to: NewSlot, moves: &mut Moves) {
+        if let Some(key) = to.evicted {
+            self.events.removed(&key, Medium::Host);
+            // What it held may have been on its way there in this very step.
+            if let Some(planned) = moves.saves.iter_mut().find(|(_, slot)| *slot == to.slot) {
+                planned.0 = from;
+                return;
+            }
+        }
+        moves.saves.push((from, to.slot));
+        self.counts.saved += 1;
+    }
+
+    /// Blocks that lie wholly before what position `computed` still looks at are free, the last one
+    /// first.
+    fn slide(&mut self, table: &mut BlockTable, computed: usize) {
+        for group in 0..self.config.groups.len() {
+            let first = self.config.groups[group].first_kept(computed, self.config.block_size);
+            for at in (0..first.min(table.stride())).rev() {
+                if table.group(group)[at] == NULL {
+                    break;
+                }
+                self.release_place(table, group, at);
+            }
+        }
+    }
+
+    /// The blocks a table has now and that a step will write: group, place, block.
+    fn written<'t>(
+        &self,
+        table: &'t BlockTable,
+        computed: usize,
+        len: usize,
+    ) -> impl Iterator<Item = (usize, usize, BlockId)> + use<'t, '_> {
+        let stride = table.stride();
+        let paged = computed / self.config.block_size..self.blocks_across(len).min(stride);
+        self.config.groups.iter().enumerate().flat_map(move |(group, spec)| {
+            let places = match spec {
+                CacheSpec::Recurrent => stride.saturating_sub(1)..stride,
+                _ => paged.clone(),
+            };
+            places.map(move |at| (group, at, table.group(group)[at])).filter(|(.., id)| *id != NULL)
+        })
+    }
+
+    /// What others own or may still find must not be written.
+    fn is_shared(&self, id: BlockId) -> bool {
+        self.pool.references(id) > 1 || self.pool.is_known(id)
+    }
+
+    fn copy_on_write(
+        &mut self,
+        table: &mut BlockTable,
+        group: usize,
+        at: usize,
+        from: BlockId,
+        moves: &mut Moves,
+    ) {
+        // Its last owner may be this one; and what is free may be loaded over before it is copied.
+        self.hold(from);
+        self.release_place(table, group, at);
+        let to = self.take(table, group, at, moves);
+        if self.pool.is_tainted(from) {
+            self.pool.taint(to);
+        }
+        moves.copies.push((from, to));
+        self.counts.copied += 1;
+        if !self.is_state(group) {
+            table.offered = table.offered.min(at);
+        }
+    }
+
+    fn release_place(&mut self, table: &mut BlockTable, group: usize, at: usize) {
+        let id = table.group(group)[at];
+        if id != NULL {
+            table.set(group, at, NULL);
+            self.counts.freed += u64::from(self.pool.release(id, table.owner));
+        }
+    }
+
+    fn hold(&mut self, id: BlockId) {
+        self.pool.hold(id);
+        self.holds.push(id);
+    }
+
+    pub(super) fn pin(&mut self, slot: HostSlot) {
+        self.host.pin(slot);
+        self.pins.push(slot);
+    }
+
+    pub(super) fn end_moves(&mut self) {
+        while let Some(id) = self.holds.pop() {
+            self.pool.drop_hold(id);
+        }
+        while let Some(slot) = self.pins.pop() {
+            self.host.unpin(slot);
+        }
+        while let Some(slot) = self.leaving.pop() {
+            self.host.drop_private(slot);
+        }
+    }
+
+    pub(super) fn require(&self, needed: usize, reserved: usize) -> Result<(), Shortage> {
         let (available, cached) = (self.pool.available(), self.pool.cached());
         if needed + reserved <= available {
             return Ok(());
@@ -318,50 +472,20 @@ impl BlockManager {
         Err(Shortage { needed, free: available - cached, cached, reserved })
     }
 
-    fn extend(&mut self, table: &mut BlockTable, len: usize) {
-        while table.blocks.len() < self.blocks_for(len) {
-            let id = self.pool.take().expect("require counted the blocks");
-            self.counts.taken += 1;
-            table.blocks.push(id);
-        }
+    pub(super) fn is_state(&self, group: usize) -> bool {
+        self.config.groups[group] == CacheSpec::Recurrent
     }
 
-    fn copy_on_write(&mut self, table: &mut BlockTable, at: usize, from: BlockId) -> BlockId {
-        let to = self.pool.take().expect("require counted the blocks");
-        self.counts.taken += 1;
-        self.counts.copied += 1;
-        self.pool.release(from);
-        table.blocks[at] = to;
-        table.offered = table.offered.min(at);
-        to
-    }
-}
-
-impl BlockTable {
-    /// Blocks of all groups, group after group; the null block where a group no longer keeps one.
-    pub fn blocks(&self) -> &[BlockId] {
-        &self.blocks
+    fn state_groups(&self) -> usize {
+        (0..self.config.groups.len()).filter(|group| self.is_state(*group)).count()
     }
 
-    /// Owned blocks.
-    pub fn len(&self) -> usize {
-        self.blocks.len()
+    fn paged_groups(&self) -> usize {
+        self.config.groups.len() - self.state_groups()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-    }
-}
-
-impl Hits {
-    /// How many tokens of the sequence are found.
-    pub fn tokens(&self) -> usize {
-        self.tokens
-    }
-
-    pub fn clear(&mut self) {
-        self.blocks.clear();
-        (self.evictable, self.tokens) = (0, 0);
+    pub(super) fn blocks_across(&self, len: usize) -> usize {
+        len.div_ceil(self.config.block_size)
     }
 }
 
@@ -375,241 +499,5 @@ impl Moves {
         self.saves.clear();
         self.loads.clear();
         self.copies.clear();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use proptest::prelude::*;
-
-    fn manager(num_blocks: usize, block_size: usize, caching: bool) -> BlockManager {
-        let prefix_cache = if caching { PrefixCache::Hash } else { PrefixCache::Off };
-        BlockManager::new(KvConfig { prefix_cache, ..KvConfig::new(num_blocks, block_size) })
-    }
-
-    fn find(kv: &mut BlockManager, tokens: &[u32], len: usize) -> Hits {
-        let (chain, mut hits) = (chain(tokens), Hits::default());
-        kv.find_prefix(Prefix { tokens, chain: &chain, priority: 0 }, len, &mut hits);
-        hits
-    }
-
-    fn chain(tokens: &[u32]) -> HashChain {
-        let mut chain = HashChain::new(4, b"");
-        chain.extend(tokens);
-        chain
-    }
-
-    /// Admits, "computes" and offers a whole sequence; gives its table and how many blocks hit.
-    fn run(kv: &mut BlockManager, tokens: &[u32]) -> (BlockTable, usize) {
-        let hits = find(kv, tokens, tokens.len());
-        let found = hits.blocks.len();
-        let mut table =
-            kv.admit(SeqId::default(), &hits, tokens.len(), tokens.len(), 0, &mut Moves::default()).unwrap();
-        let chain = chain(tokens);
-        kv.offer(&mut table, Prefix { tokens, chain: &chain, priority: 0 }, tokens.len());
-        (table, found)
-    }
-
-    #[test]
-    fn a_second_sequence_shares_the_full_blocks_of_a_common_prefix() {
-        let mut kv = manager(11, 4, true);
-        let (a, hit) = run(&mut kv, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(hit, 0);
-        let (b, hit) = run(&mut kv, &[1, 2, 3, 4, 5, 6, 7, 8, 10, 11]);
-        assert_eq!((hit, &a.blocks()[..2]), (2, &b.blocks()[..2]));
-        assert_eq!(kv.pool().references(a.blocks()[0]), 2);
-        let (c, hit) = run(&mut kv, &[9, 2, 3, 4, 5, 6, 7, 8, 9]);
-        assert_eq!(hit, 0, "another first token, nothing in common");
-        kv.check([&a, &b, &c]).unwrap();
-    }
-
-    /// K03: a prompt that is cached to its last token still leaves one block to compute.
-    #[test]
-    fn k03_a_full_hit_at_a_block_border_leaves_the_last_block_to_run() {
-        let mut kv = manager(11, 4, true);
-        let tokens = [1, 2, 3, 4, 5, 6, 7, 8];
-        let (mut a, _) = run(&mut kv, &tokens);
-        kv.release(&mut a);
-        assert_eq!(find(&mut kv, &tokens, 8).blocks.len(), 1);
-        assert_eq!(find(&mut kv, &[1, 2, 3, 4, 5, 6, 7, 8, 9], 9).blocks.len(), 2);
-    }
-
-    /// K16: an empty cache, and nothing to look for, are plain misses.
-    #[test]
-    fn k16_nothing_cached_and_nothing_asked_are_misses() {
-        let mut kv = manager(3, 4, true);
-        assert!(find(&mut kv, &[], 0).blocks.is_empty());
-        assert!(find(&mut kv, &[1, 2, 3, 4, 5], 5).blocks.is_empty());
-    }
-
-    #[test]
-    fn evictable_hits_count_once_against_the_free_blocks() {
-        let mut kv = manager(5, 4, true); // 4 blocks to own
-        let (mut a, _) = run(&mut kv, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
-        let (_b, _) = run(&mut kv, &[7]);
-        kv.release(&mut a);
-        // 3 available, 2 of them cached. The sequence needs 4 blocks, 2 by hits: 2 + 2 > 3.
-        let tokens: Vec<u32> = (1..=14).collect();
-        let hits = find(&mut kv, &tokens, 14);
-        assert_eq!((hits.blocks.len(), hits.evictable), (2, 2));
-        let short = kv.admit(SeqId::default(), &hits, 14, 14, 0, &mut Moves::default()).unwrap_err();
-        assert_eq!(short, Shortage { needed: 4, free: 1, cached: 2, reserved: 0 });
-        let tokens: Vec<u32> = (1..=12).collect();
-        let hits = find(&mut kv, &tokens, 12);
-        assert!(kv.admit(SeqId::default(), &hits, 12, 12, 0, &mut Moves::default()).is_ok());
-    }
-
-    #[test]
-    fn a_prompt_that_fits_only_in_part_is_not_admitted() {
-        let mut kv = manager(5, 4, false);
-        assert_eq!(
-            kv.admit(SeqId::default(), &Hits::default(), 4, 20, 0, &mut Moves::default()).unwrap_err().needed,
-            5
-        );
-        assert_eq!(
-            kv.admit(SeqId::default(), &Hits::default(), 4, 8, 3, &mut Moves::default())
-                .unwrap_err()
-                .reserved,
-            3
-        );
-        assert_eq!(
-            kv.admit(SeqId::default(), &Hits::default(), 4, 8, 2, &mut Moves::default()).unwrap().blocks(),
-            [1]
-        );
-    }
-
-    #[test]
-    fn forks_share_all_blocks_and_copy_only_the_partial_one_when_it_is_written() {
-        let mut kv = manager(11, 4, true);
-        let (mut parent, _) = run(&mut kv, &[1, 2, 3, 4, 5, 6]);
-        let (mut one, mut two) =
-            (kv.fork(SeqId::default(), &parent, 6), kv.fork(SeqId::default(), &parent, 6));
-        assert_eq!(kv.pool().available(), 8);
-        let partial = parent.blocks()[1];
-        let mut moves = Moves::default();
-        kv.grow(&mut parent, 6, 7, &mut moves).unwrap();
-        assert_eq!(moves.copies, [(partial, parent.blocks()[1])]);
-        kv.grow(&mut one, 6, 7, &mut moves).unwrap();
-        kv.grow(&mut two, 6, 7, &mut moves).unwrap();
-        assert_eq!(moves.copies.len(), 2, "the last owner writes in place");
-        assert_eq!(two.blocks()[1], partial);
-        kv.grow(&mut two, 7, 9, &mut moves).unwrap();
-        assert_eq!(moves.copies.len(), 2);
-        assert_eq!(kv.pool().references(parent.blocks()[0]), 3);
-        assert_eq!(kv.counts().copied, 2);
-        kv.check([&parent, &one, &two]).unwrap();
-    }
-
-    #[test]
-    fn a_copy_that_does_not_fit_changes_nothing() {
-        let mut kv = manager(2, 4, true);
-        let (mut parent, _) = run(&mut kv, &[1, 2]);
-        let child = kv.fork(SeqId::default(), &parent, 2);
-        assert_eq!(kv.grow(&mut parent, 2, 3, &mut Moves::default()).unwrap_err().needed, 1);
-        kv.check([&parent, &child]).unwrap();
-    }
-
-    /// K02: a length that divides by the block size, then one more.
-    #[test]
-    fn k02_blocks_are_counted_right_at_a_border() {
-        let mut kv = manager(6, 4, true);
-        let (mut a, _) = run(&mut kv, &[1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(a.blocks().len(), 2);
-        kv.grow(&mut a, 8, 9, &mut Moves::default()).unwrap();
-        assert_eq!(a.blocks().len(), 3);
-        kv.release(&mut a);
-        assert_eq!((kv.pool().available(), kv.pool().cached()), (5, 2));
-        kv.check([]).unwrap();
-    }
-
-    #[test]
-    fn what_is_forgotten_is_never_hit_and_what_is_owned_stays_owned() {
-        let mut kv = manager(6, 4, true);
-        let tokens = [1, 2, 3, 4, 5];
-        let (a, _) = run(&mut kv, &tokens);
-        kv.forget(&a);
-        assert!(find(&mut kv, &tokens, 5).blocks.is_empty());
-        let (mut b, hit) = run(&mut kv, &tokens);
-        assert_eq!(hit, 0);
-        kv.reset_prefix_cache();
-        assert_eq!(find(&mut kv, &tokens, 5).blocks.len(), 1, "owned: still known");
-        kv.release(&mut b);
-        kv.reset_prefix_cache();
-        assert_eq!(find(&mut kv, &tokens, 5).blocks.len(), 0);
-        kv.check([&a]).unwrap();
-    }
-
-    #[test]
-    fn without_caching_nothing_is_known() {
-        let mut kv = manager(6, 4, false);
-        let (mut a, _) = run(&mut kv, &[1, 2, 3, 4, 5]);
-        kv.release(&mut a);
-        assert_eq!((kv.pool().cached(), run(&mut kv, &[1, 2, 3, 4, 5]).1), (0, 0));
-    }
-
-    #[derive(Clone, Debug)]
-    enum Act {
-        Admit(Vec<u32>),
-        Grow(usize),
-        Fork(usize),
-        Release(usize),
-        Reset,
-    }
-
-    fn act() -> impl Strategy<Value = Act> {
-        prop_oneof![
-            3 => prop::collection::vec(0u32..2, 1..24).prop_map(Act::Admit),
-            4 => any::<usize>().prop_map(Act::Grow),
-            1 => any::<usize>().prop_map(Act::Fork),
-            3 => any::<usize>().prop_map(Act::Release),
-            1 => Just(Act::Reset),
-        ]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(128))]
-        /// Whatever happens: free + cached + owned = total, reference counts equal owners, and a
-        /// block that is about to be written has one owner.
-        #[test]
-        fn no_block_is_lost_or_owned_twice(acts in prop::collection::vec(act(), 1..120)) {
-            let mut kv = manager(13, 4, true);
-            let mut live: Vec<(Vec<u32>, HashChain, BlockTable)> = Vec::new();
-            for act in acts {
-                let pick = |i: usize| (!live.is_empty()).then(|| i % live.len());
-                match act {
-                    Act::Admit(tokens) => {
-                        let chain = chain(&tokens);
-                        let hits = find(&mut kv, &tokens, tokens.len());
-                        if let Ok(mut table) = kv.admit(SeqId::default(), &hits, tokens.len(), tokens.len(), 0, &mut Moves::default()) {
-                            kv.offer(&mut table, Prefix { tokens: &tokens, chain: &chain, priority: 0 }, tokens.len());
-                            live.push((tokens, chain, table));
-                        }
-                    }
-                    Act::Grow(i) => if let Some(i) = pick(i) {
-                        let (tokens, chain, table) = &mut live[i];
-                        let len = tokens.len();
-                        if kv.grow(table, len, len + 1, &mut Moves::default()).is_ok() {
-                            prop_assert_eq!(kv.pool().references(table.blocks()[len / 4]), 1);
-                            tokens.push(i as u32);
-                            chain.extend(tokens);
-                            kv.offer(table, Prefix { tokens, chain, priority: 0 }, len + 1);
-                        }
-                    },
-                    Act::Fork(i) => if let Some(i) = pick(i) {
-                        let (tokens, chain) = (live[i].0.clone(), live[i].1.clone());
-                        let table = kv.fork(SeqId::default(), &live[i].2, tokens.len());
-                        live.push((tokens, chain, table));
-                    },
-                    Act::Release(i) => if let Some(i) = pick(i) {
-                        kv.release(&mut live.swap_remove(i).2);
-                    },
-                    Act::Reset => kv.reset_prefix_cache(),
-                }
-                let checked = kv.check(live.iter().map(|(_, _, table)| table));
-                prop_assert!(checked.is_ok(), "{:?}", checked);
-            }
-        }
     }
 }

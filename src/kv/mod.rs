@@ -2,23 +2,56 @@
 //!
 //! | file | what stands there |
 //! |---|---|
-//! | `hash` | the name of a full block: its tokens and everything before them |
-//! | `pool` | the blocks: free list, reference counts, which content is still known |
-//! | `manager` | block tables of sequences: prefix hits, growth, copy-on-write, forks |
+//! | `hash` | the name of a full block: its tokens, everything before them, adapter and salt |
+//! | `pool` | the blocks: who is free, reference counts, which content is still known |
+//! | `index` | which block holds which content: by hash, or by a `radix` tree of tokens |
+//! | `table` | the blocks of one sequence, for every cache group |
+//! | `manager` | tables grow: admission, copy-on-write, sliding windows, forks, release |
+//! | `prefix` | the longest cached prefix of a sequence, over all groups and tiers |
+//! | `cache` | content becomes known, and is forgotten |
+//! | `host` | the second tier: slots in host memory |
+//! | `swap` | whole sequences go to the host tier and come back |
+//! | `offload` | what goes to the third tier, and what is wanted back |
+//! | `disk` | the third tier: cached blocks in a folder, which outlives the program |
+//! | `events` | what happened to the content, for those who listen |
+//! | `check` | everything recounted |
 
+mod cache;
+mod check;
+mod disk;
+mod events;
 mod hash;
+mod host;
+mod index;
 mod manager;
+mod offload;
 mod pool;
+mod prefix;
+mod queue;
+mod radix;
+mod swap;
+mod table;
 
-pub use hash::{BlockHash, HashChain};
-pub use manager::{
-    BlockManager, BlockTable, Hits, HostSlot, KvConfig, KvCounts, Moves, Prefix, SwappedTable,
-};
+#[cfg(test)]
+mod tests;
+
+pub use disk::{DiskError, DiskStore};
+pub use hash::{BlockHash, CacheKey, ExtraKeys, HashChain};
+pub use manager::{BlockManager, KvConfig, KvCounts, Moves};
 pub use pool::BlockPool;
+pub use prefix::{Hits, Prefix};
+pub use swap::SwappedTable;
+pub use table::BlockTable;
+
+use index::Index;
+use radix::RadixTree;
 
 /// Index of a block in the pool. Block 0 is the null block: it holds a place in a table and is
 /// never owned, written or read.
 pub type BlockId = u32;
+
+/// Index of a block in the host tier.
+pub type HostSlot = u32;
 
 /// What one layer keeps of the past. A model declares one for each layer; layers of the same kind
 /// form a group, and a sequence has one block table for each group.
@@ -30,4 +63,25 @@ pub enum CacheSpec {
     Sliding { window: usize },
     /// One state for the whole past (linear attention, a convolution), in a single block.
     Recurrent,
+}
+
+impl CacheSpec {
+    /// The blocks that must be there to go on after `blocks` full ones.
+    fn needed_before(self, blocks: usize, block_size: usize) -> std::ops::Range<usize> {
+        match self {
+            CacheSpec::Full => 0..blocks,
+            CacheSpec::Sliding { window } => {
+                blocks.saturating_sub(window.saturating_sub(1).div_ceil(block_size))..blocks
+            }
+            CacheSpec::Recurrent => blocks.saturating_sub(1)..blocks,
+        }
+    }
+
+    /// The first block that tokens from position `computed` on still look at.
+    fn first_kept(self, computed: usize, block_size: usize) -> usize {
+        match self {
+            CacheSpec::Sliding { window } => (computed + 1).saturating_sub(window) / block_size,
+            CacheSpec::Full | CacheSpec::Recurrent => 0,
+        }
+    }
 }

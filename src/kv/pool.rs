@@ -1,48 +1,66 @@
-use super::{BlockHash, BlockId};
-use std::collections::HashMap;
-
-/// The null block doubles as both ends of the free list: its `next` is the first free block, its
-/// `previous` the last.
-const NULL: BlockId = 0;
+use super::queue::Queue;
+use super::table::NULL;
+use super::{BlockId, CacheKey, Index, KvConfig};
+use crate::protocol::{BlockChange, BlockView, RequestId, SeqId};
 
 /// All blocks of one device: who is free, how many own each of the others, and which content is
 /// still known.
 ///
-/// Free blocks stand in one doubly linked list threaded through the blocks themselves, so that any
-/// block can leave it at once when a prefix hit revives it. New blocks are taken from the front.
-/// What is freed without a known content goes to the front, to be used first; known content goes
-/// to the back: the list is also the LRU order of eviction.
+/// A block without owner is *free* when its content is unknown and *cached* when a prefix can
+/// still hit it; both are available. What was freed last without content is used first, as it may
+/// still lie in a processor's cache. Only when none is left is a cached block evicted: the least
+/// recently used one, or the one that the radix tree names.
 #[derive(Debug)]
 pub struct BlockPool {
     blocks: Vec<Block>,
-    known: HashMap<BlockHash, BlockId>,
-    free: usize,
-    /// Free blocks whose content is known: evictable.
-    cached: usize,
+    /// Unknown content, no owner.
+    free: Queue,
+    /// Known content, no owner, found by key; the least recently used in front. Those in the radix
+    /// tree are the tree's to order.
+    cached: Queue,
+    index: Index,
     evictions: u64,
+    /// Sum of all reference counts.
+    references: usize,
+    tainted: usize,
+    /// Of the step being planned.
+    step: u64,
+    /// What blocks looked like when they were first changed since the last `take_changes`.
+    changed: Vec<(BlockId, BlockView)>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Block {
     references: u32,
-    hash: Option<BlockHash>,
-    previous: BlockId,
-    next: BlockId,
+    /// Reasons to keep it though nobody owns it.
+    holds: u32,
+    key: Option<CacheKey>,
+    /// The sum of its owners' tags, modulo 2^128. With one owner it *is* that owner's tag: names of
+    /// owners come and go in any order without a list of them.
+    owners: u128,
+    used: u64,
+    /// Its content is wrong: it must never become known.
+    tainted: bool,
+    /// Recorded in `changed`.
+    touched: bool,
 }
 
 impl BlockPool {
-    /// `num_blocks` includes the null block.
-    pub fn new(num_blocks: usize) -> Self {
-        let last = num_blocks.saturating_sub(1) as BlockId;
-        let blocks = (0..=last)
-            .map(|id| Block {
-                references: 0,
-                hash: None,
-                previous: if id == NULL { last } else { id - 1 },
-                next: if id == last { NULL } else { id + 1 },
-            })
-            .collect();
-        Self { blocks, known: HashMap::new(), free: last as usize, cached: 0, evictions: 0 }
+    pub fn new(config: &KvConfig) -> Self {
+        let blocks = config.num_blocks.max(1);
+        let mut free = Queue::new(blocks);
+        (1..blocks as BlockId).for_each(|id| free.push_back(id));
+        Self {
+            blocks: vec![Block::default(); blocks],
+            free,
+            cached: Queue::new(blocks),
+            index: Index::new(config),
+            evictions: 0,
+            references: 0,
+            tainted: 0,
+            step: 0,
+            changed: Vec::with_capacity(blocks),
+        }
     }
 
     /// Blocks that can be owned: all but the null block.
@@ -52,12 +70,12 @@ impl BlockPool {
 
     /// Blocks nobody owns, with known content or without.
     pub fn available(&self) -> usize {
-        self.free
+        self.free.len() + self.cached()
     }
 
     /// Of the available ones, those that a prefix could still hit.
     pub fn cached(&self) -> usize {
-        self.cached
+        self.cached.len() + self.index.tree().map_or(0, |tree| tree.evictable())
     }
 
     pub fn evictions(&self) -> u64 {
@@ -68,198 +86,326 @@ impl BlockPool {
         self.blocks[id as usize].references
     }
 
+    /// Of all tables together.
+    pub fn all_references(&self) -> usize {
+        self.references
+    }
+
     pub fn is_known(&self, id: BlockId) -> bool {
-        self.blocks[id as usize].hash.is_some()
+        self.key(id).is_some()
     }
 
-    pub fn find(&self, hash: &BlockHash) -> Option<BlockId> {
-        self.known.get(hash).copied()
+    pub fn key(&self, id: BlockId) -> Option<CacheKey> {
+        self.blocks[id as usize].key
     }
 
-    /// The free block that was unused the longest, with one owner; its old content is forgotten.
-    pub fn take(&mut self) -> Option<BlockId> {
-        let id = self.blocks[NULL as usize].next;
-        if id == NULL {
-            return None;
+    /// Blocks of known content, owned or not.
+    pub fn known(&self) -> usize {
+        self.index.len()
+    }
+
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub fn index_mut(&mut self) -> &mut Index {
+        &mut self.index
+    }
+
+    /// Nothing is owned or known any more.
+    pub fn reset(&mut self, config: &KvConfig) {
+        (0..self.blocks.len() as BlockId).for_each(|id| self.touch(id));
+        let new = BlockPool::new(config);
+        let (changed, evictions, step) = (std::mem::take(&mut self.changed), self.evictions, self.step);
+        *self = BlockPool { changed, evictions, step, ..new };
+        self.blocks.iter_mut().for_each(|block| block.touched = true);
+    }
+
+    pub fn set_step(&mut self, step: u64) {
+        self.step = step;
+    }
+
+    /// An available block, for one owner; and what it held until now, where that was known.
+    pub fn take(&mut self, owner: SeqId) -> Option<(BlockId, Option<CacheKey>)> {
+        let (id, evicted) = match self.free.pop_front() {
+            Some(id) => (id, None),
+            None => self.evict()?,
+        };
+        self.touch(id);
+        let used = self.step;
+        let touched = true;
+        let was = std::mem::replace(
+            &mut self.blocks[id as usize],
+            Block { references: 1, owners: tag(owner), used, touched, ..Block::default() },
+        );
+        debug_assert_eq!((was.references, was.holds), (0, 0), "block {id} is somebody's");
+        self.tainted -= usize::from(was.tainted);
+        self.references += 1;
+        self.lock(id);
+        Some((id, evicted))
+    }
+
+    fn evict(&mut self) -> Option<(BlockId, Option<CacheKey>)> {
+        let in_tree = self.index.tree().map_or(0, |tree| tree.evictable());
+        // Two orders that cannot be compared: the larger part gives.
+        let from_tree = if in_tree > self.cached.len() { self.index.tree_mut() } else { None };
+        let id = match from_tree {
+            Some(tree) => tree.evict(),
+            None => self.cached.pop_front(),
+        }?;
+        self.touch(id);
+        let key = self.blocks[id as usize].key.take().expect("cached blocks are known");
+        if !self.index.is_in_tree(&key) {
+            self.index.remove(&key);
         }
-        self.unlink(id);
-        if self.forget(id) {
-            self.evictions += 1;
-        }
-        self.blocks[id as usize].references = 1;
-        Some(id)
+        self.evictions += 1;
+        Some((id, Some(key)))
     }
 
     /// One more owner.
-    pub fn share(&mut self, id: BlockId) {
+    pub fn share(&mut self, id: BlockId, owner: SeqId) {
         debug_assert_ne!(id, NULL);
-        if self.blocks[id as usize].references == 0 {
-            self.unlink(id);
-        }
-        self.blocks[id as usize].references += 1;
+        self.touch(id);
+        self.keep(id);
+        let block = &mut self.blocks[id as usize];
+        block.references += 1;
+        block.owners = block.owners.wrapping_add(tag(owner));
+        block.used = self.step;
+        self.references += 1;
     }
 
-    /// One owner less. Gives back whether the block is free now.
-    pub fn release(&mut self, id: BlockId) -> bool {
+    /// One owner less. Gives back whether it was the last.
+    pub fn release(&mut self, id: BlockId, owner: SeqId) -> bool {
+        self.touch(id);
         let block = &mut self.blocks[id as usize];
         block.references = block.references.checked_sub(1).expect("only owners release");
-        if block.references > 0 {
+        block.owners = block.owners.wrapping_sub(tag(owner));
+        block.used = self.step;
+        self.references -= 1;
+        self.let_go(id);
+        self.references(id) == 0
+    }
+
+    /// Keeps the block and its content though its last owner goes, until the hold is dropped.
+    pub fn hold(&mut self, id: BlockId) {
+        self.keep(id);
+        self.blocks[id as usize].holds += 1;
+    }
+
+    pub fn drop_hold(&mut self, id: BlockId) {
+        self.blocks[id as usize].holds -= 1;
+        self.let_go(id);
+    }
+
+    /// How many available blocks are lost when these become owned; `deepest` is the last of them in
+    /// the tree.
+    pub fn cost_of(&mut self, hits: impl Iterator<Item = BlockId>, deepest: Option<BlockId>) -> usize {
+        let by_key = hits.filter(|id| self.cached.contains(*id)).count();
+        let (Some(tree), Some(deepest)) = (self.index.tree_mut(), deepest) else { return by_key };
+        let before = tree.evictable();
+        tree.lock(deepest);
+        let lost = before - tree.evictable();
+        tree.unlock(deepest);
+        by_key + lost
+    }
+
+    /// Makes the content of an owned block known under `key`. Where another block holds the same
+    /// content already, that one stays the known one; false then.
+    pub fn know(&mut self, id: BlockId, key: CacheKey) -> bool {
+        debug_assert!(self.references(id) > 0 && !self.index.is_in_tree(&key));
+        if self.is_known(id) || !self.index.insert(key, id) {
             return false;
         }
-        match block.hash {
-            Some(_) => self.link_between(id, self.blocks[NULL as usize].previous, NULL),
-            None => self.link_between(id, NULL, self.blocks[NULL as usize].next),
-        }
+        self.touch(id);
+        self.blocks[id as usize].key = Some(key);
         true
     }
 
-    /// Makes the content of an owned block known under `hash`. Where another block holds the same
-    /// content already, that one stays the known one.
-    pub fn make_known(&mut self, id: BlockId, hash: BlockHash) {
-        debug_assert!(self.references(id) > 0);
-        if let std::collections::hash_map::Entry::Vacant(entry) = self.known.entry(hash) {
-            entry.insert(id);
-            self.blocks[id as usize].hash = Some(hash);
-        }
+    /// Names a block that was just inserted into the tree.
+    pub fn know_in_tree(&mut self, id: BlockId, key: CacheKey) {
+        debug_assert!(self.references(id) > 0 && !self.is_known(id));
+        self.touch(id);
+        self.blocks[id as usize].key = Some(key);
     }
 
-    /// Nobody will find the content of this block any more. Gives back whether it was known.
-    pub fn forget(&mut self, id: BlockId) -> bool {
-        let block = &mut self.blocks[id as usize];
-        let Some(hash) = block.hash.take() else { return false };
-        if block.references == 0 && block.next != id {
-            self.cached -= 1;
+    /// Nobody will find the content of this block any more, nor, in the tree, what comes after it.
+    pub fn forget(&mut self, id: BlockId, forgotten: &mut Vec<(BlockId, CacheKey)>) {
+        let Some(key) = self.key(id) else { return };
+        let mut lost = Vec::new();
+        if self.index.is_in_tree(&key) {
+            self.index.tree_mut().into_iter().for_each(|tree| tree.remove(id, &mut lost));
+        } else {
+            self.index.remove(&key);
+            lost.push(id);
         }
-        self.known.remove(&hash);
-        true
+        for id in lost {
+            self.touch(id);
+            let key = self.blocks[id as usize].key.take().expect("known blocks have a key");
+            forgotten.push((id, key));
+            self.cached.remove(id);
+            self.settle(id);
+        }
     }
 
     /// Forgets the content of every block that nobody owns.
-    pub fn forget_free(&mut self) {
-        for id in 0..self.blocks.len() as BlockId {
-            if self.references(id) == 0 {
-                self.forget(id);
-            }
+    pub fn forget_cached(&mut self, forgotten: &mut Vec<(BlockId, CacheKey)>) {
+        while let Some(id) = self.cached.front() {
+            self.forget(id, forgotten);
+        }
+        while let Some(id) = self.index.tree_mut().and_then(|tree| tree.evict()) {
+            self.touch(id);
+            forgotten.extend(self.blocks[id as usize].key.take().map(|key| (id, key)));
+            self.settle(id);
         }
     }
 
-    fn unlink(&mut self, id: BlockId) {
-        let Block { previous, next, hash, .. } = self.blocks[id as usize];
-        self.blocks[previous as usize].next = next;
-        self.blocks[next as usize].previous = previous;
-        // Linked to itself: in no list.
-        (self.blocks[id as usize].previous, self.blocks[id as usize].next) = (id, id);
-        self.free -= 1;
-        self.cached -= usize::from(hash.is_some());
+    pub fn taint(&mut self, id: BlockId) {
+        let block = &mut self.blocks[id as usize];
+        self.tainted += usize::from(!std::mem::replace(&mut block.tainted, true));
     }
 
-    fn link_between(&mut self, id: BlockId, previous: BlockId, next: BlockId) {
-        (self.blocks[id as usize].previous, self.blocks[id as usize].next) = (previous, next);
-        self.blocks[previous as usize].next = id;
-        self.blocks[next as usize].previous = id;
-        self.free += 1;
-        self.cached += usize::from(self.is_known(id));
+    pub fn is_tainted(&self, id: BlockId) -> bool {
+        self.blocks[id as usize].tainted
     }
 
-    /// Recounts everything from scratch; `owners[id]` is how often tables name a block.
-    pub fn check(&self, owners: &[u32]) -> Result<(), String> {
-        let free: Vec<BlockId> = self.free_list().collect();
-        let cached = free.iter().filter(|id| self.is_known(**id)).count();
-        let owned = self.blocks.iter().skip(1).filter(|block| block.references > 0).count();
-        let say = |wrong: bool, what: String| if wrong { Err(what) } else { Ok(()) };
-        for (id, block) in self.blocks.iter().enumerate() {
+    pub fn any_tainted(&self) -> bool {
+        self.tainted > 0
+    }
+
+    pub fn view(&self, id: BlockId) -> BlockView {
+        let block = &self.blocks[id as usize];
+        BlockView {
+            references: u16::try_from(block.references).unwrap_or(u16::MAX),
+            cached: block.key.is_some(),
+            owner: (block.references == 1).then(|| untag(block.owners)),
+            used: block.used,
+        }
+    }
+
+    /// Appends the blocks that look different from when this was last called.
+    pub fn take_changes(&mut self, into: &mut Vec<BlockChange>) {
+        let mut changed = std::mem::take(&mut self.changed);
+        for (block, before) in changed.drain(..) {
+            self.blocks[block as usize].touched = false;
+            let after = self.view(block);
+            into.extend((before != after).then_some(BlockChange { block, before, after }));
+        }
+        self.changed = changed;
+    }
+
+    fn touch(&mut self, id: BlockId) {
+        if !self.blocks[id as usize].touched {
+            self.changed.push((id, self.view(id)));
+            self.blocks[id as usize].touched = true;
+        }
+    }
+
+    /// Somebody is about to keep the block.
+    fn keep(&mut self, id: BlockId) {
+        if !self.is_kept(id) {
+            self.cached.remove(id);
+            self.lock(id);
+        }
+    }
+
+    fn let_go(&mut self, id: BlockId) {
+        if !self.is_kept(id) {
+            self.index.tree_mut().into_iter().for_each(|tree| tree.unlock(id));
+            self.settle(id);
+        }
+    }
+
+    /// Every block that is kept is locked in the tree, once, whether it stands there yet or not:
+    /// so it and all before it stay, whoever inserts it or takes a part of the tree away.
+    fn lock(&mut self, id: BlockId) {
+        self.index.tree_mut().into_iter().for_each(|tree| tree.lock(id));
+    }
+
+    fn is_kept(&self, id: BlockId) -> bool {
+        let block = &self.blocks[id as usize];
+        block.references > 0 || block.holds > 0
+    }
+
+    /// Puts a block that nobody keeps any more where it is found again.
+    fn settle(&mut self, id: BlockId) {
+        if self.is_kept(id) || self.free.contains(id) || self.cached.contains(id) {
+            return;
+        }
+        match self.key(id) {
+            None => self.free.push_front(id),
+            Some(key) if self.index.is_in_tree(&key) => {}
+            Some(_) => self.cached.push_back(id),
+        }
+    }
+
+    /// Recounts everything from scratch; `owners[id]` says who names the block, with the sum of
+    /// their tags, and `holds[id]` how often it is held.
+    pub fn check(&self, owners: &[(u32, u128)], holds: &[u32]) -> Result<(), String> {
+        let say = |right: bool, what: String| if right { Ok(()) } else { Err(what) };
+        let (mut owned, mut known, mut tainted, mut in_tree) = (0, 0, 0, 0);
+        for (id, block) in (0..).zip(&self.blocks) {
+            let (count, tags) = owners[id as usize];
             say(
-                block.references != owners[id],
-                format!("block {id} counts {} owners, tables name it {} times", block.references, owners[id]),
+                (block.references, block.holds) == (count, holds[id as usize]),
+                format!("block {id} counts {} owners, tables name it {count} times", block.references),
             )?;
-            let lost = block.hash.is_some_and(|hash| self.known.get(&hash) != Some(&(id as BlockId)));
-            say(lost, format!("block {id} is known but cannot be found"))?;
+            say(block.owners == tags, format!("block {id} has lost the name of an owner"))?;
+            let kept = block.references > 0 || block.holds > 0;
+            let tree = self.index.tree().is_some_and(|tree| tree.contains(id));
+            let safe = self.index.tree().is_some_and(|tree| tree.is_protected(id));
+            say(!(kept && tree) || safe, format!("block {id} is owned, and the tree may evict it"))?;
+            let found = match block.key {
+                Some(key) if self.index.is_in_tree(&key) => tree,
+                Some(key) => self.index.find(&key) == Some(id) && !tree,
+                None => !tree,
+            };
+            say(found, format!("block {id} is known but cannot be found, or found but not known"))?;
+            let place = match (kept, block.key) {
+                _ if id == NULL => (false, false),
+                (true, _) => (false, false),
+                (false, None) => (true, false),
+                (false, Some(_)) => (false, !tree),
+            };
+            say(
+                place == (self.free.contains(id), self.cached.contains(id)),
+                format!("block {id} is in the wrong list"),
+            )?;
+            owned += usize::from(kept);
+            in_tree += usize::from(kept && tree);
+            known += usize::from(block.key.is_some());
+            tainted += usize::from(block.tainted);
         }
-        let known = self.blocks.iter().filter(|block| block.hash.is_some()).count();
-        say(known != self.known.len(), format!("{} contents for {known} known blocks", self.known.len()))?;
+        say(known == self.index.len(), format!("{} contents for {known} known blocks", self.index.len()))?;
+        say(tainted == self.tainted, format!("{tainted} tainted blocks, counted {}", self.tainted))?;
+        let references: u32 = self.blocks.iter().map(|block| block.references).sum();
+        say(references as usize == self.references, format!("{references} references in all"))?;
+        // Of a tree's protected blocks some have no owner: they stand before one that has.
+        let protected = self.index.tree().map_or(0, |tree| tree.protected());
+        say(in_tree <= protected, format!("{in_tree} owned blocks in the tree, {protected} protected"))?;
+        let owned = owned + protected - in_tree;
         say(
-            (free.len(), cached) != (self.free, self.cached),
-            format!("{} free and {cached} cached, counted {} and {}", free.len(), self.free, self.cached),
+            self.free.len() + self.cached() + owned == self.total(),
+            format!(
+                "{} free + {} cached + {owned} owned is not the total of {}",
+                self.free.len(),
+                self.cached(),
+                self.total()
+            ),
         )?;
-        say(
-            free.len() + owned != self.total(),
-            format!("{} available + {owned} owned is not the total of {}", free.len(), self.total()),
-        )
+        self.index.tree().map_or(Ok(()), |tree| tree.check())
     }
 
-    fn free_list(&self) -> impl Iterator<Item = BlockId> + '_ {
-        let next = |id: &BlockId| Some(self.blocks[*id as usize].next);
-        std::iter::successors(next(&NULL), next).take_while(|id| *id != NULL)
+    #[cfg(test)]
+    pub fn free_order(&self) -> Vec<BlockId> {
+        self.free.iter().chain(self.cached.iter()).collect()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
+/// A sequence as one number; different for different sequences.
+pub(super) fn tag(seq: SeqId) -> u128 {
+    (u128::from(seq.request.0) << 32) | u128::from(seq.choice)
+}
 
-    fn hash(n: u32) -> BlockHash {
-        BlockHash::of(None, &[n], b"")
-    }
-
-    #[test]
-    fn the_null_block_is_never_handed_out() {
-        let mut pool = BlockPool::new(4);
-        assert_eq!([pool.take(), pool.take(), pool.take(), pool.take()], [Some(1), Some(2), Some(3), None]);
-        assert!(BlockPool::new(1).take().is_none() && BlockPool::new(0).take().is_none());
-    }
-
-    #[test]
-    fn unknown_blocks_are_used_again_first_and_known_ones_in_the_order_they_were_freed() {
-        let mut pool = BlockPool::new(6);
-        let taken: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
-        assert_eq!(taken, [1, 2, 3, 4, 5]);
-        pool.make_known(2, hash(2));
-        pool.make_known(4, hash(4));
-        for id in [4, 1, 2, 3, 5] {
-            pool.release(id);
-        }
-        assert_eq!(pool.free_list().collect::<Vec<_>>(), [5, 3, 1, 4, 2]);
-        assert_eq!((pool.available(), pool.cached()), (5, 2));
-        let again: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
-        assert_eq!(again, [5, 3, 1, 4, 2]);
-        assert_eq!((pool.evictions(), pool.find(&hash(4))), (2, None));
-    }
-
-    #[test]
-    fn a_hit_takes_its_block_out_of_the_middle_of_the_list() {
-        let mut pool = BlockPool::new(5);
-        while pool.take().is_some() {}
-        for id in 1..=3 {
-            pool.make_known(id, hash(id));
-            pool.release(id);
-        }
-        pool.share(pool.find(&hash(2)).unwrap());
-        assert_eq!(pool.free_list().collect::<Vec<_>>(), [1, 3]);
-        assert_eq!((pool.available(), pool.cached(), pool.references(2)), (2, 2, 1));
-        pool.check(&[0, 0, 1, 0, 1]).unwrap();
-        assert!(pool.check(&[0, 0, 2, 0, 1]).unwrap_err().contains("block 2"));
-    }
-
-    /// K02: the count of a block never passes below zero, and a recycled block loses its old hash.
-    #[test]
-    fn k02_a_recycled_block_has_lost_its_old_content() {
-        let mut pool = BlockPool::new(2);
-        let id = pool.take().unwrap();
-        pool.make_known(id, hash(7));
-        assert!(pool.release(id));
-        assert_eq!(pool.find(&hash(7)), Some(id));
-        assert_eq!(pool.take(), Some(id));
-        assert_eq!((pool.find(&hash(7)), pool.references(id)), (None, 1));
-        assert!(std::panic::catch_unwind(move || pool.release(id) && pool.release(id)).is_err());
-    }
-
-    #[test]
-    fn the_first_of_two_equal_blocks_is_the_one_that_is_found() {
-        let mut pool = BlockPool::new(3);
-        let (a, b) = (pool.take().unwrap(), pool.take().unwrap());
-        pool.make_known(a, hash(1));
-        pool.make_known(b, hash(1));
-        assert_eq!((pool.find(&hash(1)), pool.is_known(b)), (Some(a), false));
-    }
+fn untag(tag: u128) -> SeqId {
+    SeqId { request: RequestId((tag >> 32) as u64), choice: tag as u32 }
 }

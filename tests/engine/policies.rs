@@ -258,6 +258,26 @@ fn swapping(blocks: usize, host_blocks: usize) -> Bench {
 }
 
 #[test]
+fn a_swapped_sequence_comes_back_and_computes_nothing_again() {
+    let mut bench = swapping(12, 32);
+    let ids = ["first prompt", "second one"].map(|prompt| bench.ask(prompt, seeded(1, 24)));
+    let (mut swapped, mut computed) = (0, 0);
+    while bench.engine.can_step() {
+        bench.step();
+        let record = bench.record();
+        swapped += record.preempted.iter().filter(|preemption| preemption.swapped).count();
+        computed += record.tokens;
+    }
+    assert!(swapped > 0);
+    assert_eq!(computed, 12 + 10 + 2 * 23, "no token twice");
+    let counters = bench.engine.snapshot().counters;
+    assert_eq!((counters.swaps, counters.preemptions), (swapped as u64, swapped as u64));
+    for (prompt, id) in ["first prompt", "second one"].into_iter().zip(ids) {
+        assert_eq!(bench.tokens(first(id)), solo(babbler, prompt, &seeded(1, 24)));
+    }
+}
+
+#[test]
 fn without_room_in_host_memory_a_swap_becomes_a_recomputation() {
     let mut bench = swapping(12, 2);
     let ids = ["first prompt", "second one"].map(|prompt| bench.ask(prompt, seeded(1, 24)));
@@ -266,5 +286,22 @@ fn without_room_in_host_memory_a_swap_becomes_a_recomputation() {
     assert!(counters.preemptions > 0 && counters.swaps == 0);
     for (prompt, id) in ["first prompt", "second one"].into_iter().zip(ids) {
         assert_eq!(bench.tokens(first(id)), solo(babbler, prompt, &seeded(1, 24)));
+    }
+}
+
+#[test]
+fn an_abort_of_a_swapped_sequence_gives_its_host_memory_back() {
+    let mut bench = swapping(12, 8);
+    for round in 0..12u64 {
+        let ids = ["first prompt", "second one"].map(|prompt| bench.ask(prompt, seeded(round, 24)));
+        let mut record = StepRecord::default();
+        while record.preempted.is_empty() {
+            bench.step();
+            record = bench.record();
+        }
+        assert!(record.preempted[0].swapped, "round {round}: host memory ran out");
+        bench.send(Command::Abort(ids[1]));
+        bench.run();
+        bench.send(Command::ResetPrefixCache);
     }
 }
