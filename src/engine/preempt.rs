@@ -83,8 +83,9 @@ impl Scheduler {
         true
     }
 
-    /// Round robin: the first `max_num_seqs` of those that run, in turns. Whose turn is over goes to
-    /// the end of the queue and keeps its blocks while nobody needs them.
+    /// Round robin: those that run do so in turns. Whose turn is over goes to the end of the queue and
+    /// keeps its blocks while nobody needs them. Who lost them has to compute them again, and gets a
+    /// turn twice as long: however small the pool, everyone gets done.
     pub(super) fn turn(&mut self) {
         if self.settings.schedule_policy != SchedulePolicy::RoundRobin || self.waiting.is_empty() {
             return;
@@ -96,7 +97,7 @@ impl Scheduler {
         self.running.retain(|key| {
             let seq = &sequences[*key];
             // As many leave as can come.
-            let leaves = seq.turn_ms >= slice && !seq.held && over.len() < waiting;
+            let leaves = seq.turn_ms >= slice * seq.turn_stretch() && !seq.held && over.len() < waiting;
             if leaves {
                 over.push(*key);
             }

@@ -115,6 +115,11 @@ impl Sequence {
         Prefix { tokens: &self.tokens, chain: &self.chain, priority: self.priority }
     }
 
+    /// How much longer than others' its turn of round robin is.
+    pub fn turn_stretch(&self) -> f32 {
+        2f32.powi(self.preemptions.min(30) as i32)
+    }
+
     /// So many blocks of its prompt are on their way from disk.
     pub fn load(&mut self, blocks: usize) {
         self.loading = blocks;
