@@ -118,11 +118,11 @@ impl BlockManager {
         moves: &mut Moves,
     ) -> Result<BlockTable, Shortage> {
         debug_assert!(hits.tokens() < len && len <= whole);
-        let deepest = hits.iter().filter_map(|(group, _, hit)| match hit {
-            Hit::Device(id) if self.pool.index().tree_group() == Some(group) => Some(id),
+        let in_tree = |group| self.pool.index().tree_group() == Some(group);
+        let deepest = hits.iter().rev().find_map(|(group, _, hit)| match hit {
+            Hit::Device(id) if in_tree(group) => Some(id),
             _ => None,
         });
-        let deepest = deepest.last();
         let lost = self.pool.cost_of(hits.device(), deepest);
         let loaded =
             hits.iter().filter(|(group, _, hit)| !self.is_state(*group) && matches!(hit, Hit::Host(_)));
