@@ -34,6 +34,7 @@ pub mod parallel;
 pub mod protocol;
 pub mod sample;
 pub mod script;
+pub mod simulate;
 pub mod store;
 pub mod text;
 pub mod tui;

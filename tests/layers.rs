@@ -22,6 +22,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("parallel", &["base", "compute"]),
     ("model", &["base", "protocol", "sample", "weights", "kv", "compute", "parallel"]),
     ("engine", &["base", "config", "protocol", "text", "sample", "kv", "model"]),
+    ("simulate", &["base", "config", "protocol", "kv", "model", "sample", "engine"]),
     ("bench", &["base", "config", "protocol"]),
     ("tui", &["base", "config", "protocol"]),
     ("script", &["base", "config", "protocol"]),

@@ -1,69 +1,79 @@
 use super::output::Output;
+use super::plan::Plan;
 use super::sequence::Sequence;
+use super::sequences::Key;
 use super::step::Engine;
 use crate::kv::BlockTable;
 use crate::model::Outputs;
-use crate::protocol::{Event, Failure, FailureKind, FinishReason, SamplingTrace, SeqId};
+use crate::protocol::{Event, Failure, FailureKind, FinishReason, SamplingTrace};
 use crate::sample::{RowError, Sampled};
 use crate::text::TextModel;
 use std::sync::Arc;
 
-type Drawn = Result<Sampled, RowError>;
+pub(super) type Drawn = Result<Sampled, RowError>;
 
 impl Engine {
     /// What the samples of a step mean for its sequences: each grows by its token or ends; a prompt
     /// with several continuations forks. `sampled` has one entry for each output of the batch.
-    pub(super) fn account(&mut self, sampled: Vec<Drawn>, events: &mut Vec<Event>) {
+    /// Sequences that are gone, because the step before was their last, get nothing.
+    pub(super) fn account(&mut self, plan: &mut Plan, sampled: Vec<Drawn>, events: &mut Vec<Event>) {
         let mut sampled = sampled.into_iter();
         let mut born = Vec::new();
-        for i in 0..self.plan.rows.len() {
-            let row = &self.plan.batch.rows[i];
-            let (at, outputs, count) = (self.plan.rows[i].at, row.outputs, row.num_outputs());
-            self.scheduler.running_mut()[at].num_computed += row.tokens.len();
-            let drawn: Vec<Drawn> = sampled.by_ref().take(count).collect();
-            match outputs {
+        for (row, planned) in plan.batch.rows.iter().zip(&mut plan.rows) {
+            let drawn: Vec<Drawn> = sampled.by_ref().take(row.num_outputs()).collect();
+            if self.scheduler.sequences.get(planned.key).is_none() {
+                continue;
+            }
+            match row.outputs {
                 Outputs::None => {}
-                Outputs::All => self.score(at, drawn, events),
-                Outputs::Last | Outputs::Draws(_) => self.grow(i, drawn, &mut born, events),
+                Outputs::All => self.score(planned.key, row.start, drawn, events),
+                Outputs::Last | Outputs::Draws(_) => {
+                    planned.drawn = drawn[0].as_ref().ok().map(|sampled| sampled.token);
+                    self.grow(planned.key, drawn, &mut born, events);
+                }
             }
         }
-        self.scheduler.settle(born, &mut self.kv);
+        self.keep_finished();
+        self.scheduler.settle(&mut born, &mut self.kv);
     }
 
     /// A row that reached the end of its sequence: a token for it, and for each choice that starts
     /// here.
     fn grow(
         &mut self,
-        i: usize,
+        key: Key,
         drawn: Vec<Drawn>,
-        born: &mut Vec<(usize, Sequence)>,
+        born: &mut Vec<(Key, Sequence)>,
         events: &mut Vec<Event>,
     ) {
-        let at = self.plan.rows[i].at;
-        let parent = &mut self.scheduler.running_mut()[at];
+        let parent = &mut self.scheduler.sequences[key];
+        (parent.in_flight, parent.held) = (parent.in_flight - 1, false);
         let choices = std::mem::replace(&mut parent.choices, 1);
         let mut children: Vec<Sequence> = (1..choices)
-            .map(|choice| match (choice as usize) < drawn.len() {
-                true => {
-                    let id = SeqId { choice, ..parent.id };
-                    let table = self.kv.fork(id, &parent.table, parent.num_computed);
-                    parent.fork(choice, table, parent.num_computed)
+            .map(|choice| {
+                let id = crate::protocol::SeqId { choice, ..parent.id };
+                match (choice as usize) < drawn.len() {
+                    true => {
+                        let table = self.kv.fork(id, &parent.table, parent.num_computed);
+                        parent.fork(choice, table, parent.num_computed)
+                    }
+                    // No output row was left for it: it starts from the prompt, as a request would.
+                    false => parent.fork(choice, BlockTable::default(), 0),
                 }
-                // No output row was left for it: it starts from the prompt, as a request would.
-                false => parent.fork(choice, BlockTable::default(), 0),
             })
             .collect();
         score_last(parent, &drawn[0], &self.output, events);
-        self.plan.rows[i].drawn = drawn[0].as_ref().ok().map(|sampled| sampled.token);
         for (seq, drawn) in std::iter::once(&mut *parent).chain(&mut children).zip(drawn) {
             if !std::mem::replace(&mut seq.started, true) {
                 // It shares the whole prompt with its parent, and computed none of it.
                 seq.cached_tokens = seq.prompt_len;
                 self.output.start(seq, events);
             }
-            let ended = match drawn {
+            seq.ended = match drawn {
                 Ok(mut sampled) => {
-                    self.trace = traced(&self.text, &mut sampled).or(self.trace.take());
+                    if let Some(trace) = traced(&self.text, &mut sampled) {
+                        (self.trace, self.new_trace) = (Some(trace.clone()), Some(trace));
+                    }
                     seq.push(sampled.token);
                     self.stats.generated();
                     self.output.token(seq, sampled, events)
@@ -76,15 +86,14 @@ impl Engine {
                     true
                 }
             };
-            seq.ended = ended;
         }
-        born.extend(children.into_iter().map(|child| (at, child)));
+        born.extend(children.into_iter().map(|child| (key, child)));
     }
 
-    /// A chunk of a prompt whose every position is scored.
-    fn score(&mut self, at: usize, scored: Vec<Drawn>, events: &mut Vec<Event>) {
-        let seq = &mut self.scheduler.running_mut()[at];
-        let first = seq.num_computed - scored.len();
+    /// A chunk of a prompt, from position `first` on, whose every position is scored.
+    fn score(&mut self, key: Key, first: usize, scored: Vec<Drawn>, events: &mut Vec<Event>) {
+        let seq = &mut self.scheduler.sequences[key];
+        seq.held = false;
         let rows: Result<Vec<_>, RowError> =
             scored.into_iter().map(|row| row.map(|sampled| sampled.top)).collect();
         match rows {

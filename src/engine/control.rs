@@ -29,6 +29,7 @@ impl Engine {
                 let (id, prompt_tokens) = (accepted.request.id, accepted.prompt_tokens);
                 events.push(Event::Accepted { id, prompt_tokens, rendered: accepted.rendered });
                 self.scheduler.push(*sequence);
+                self.round = 0;
             }
             Work::Refuse(accepted, why) => self.output.refuse(&accepted, &why, events),
             Work::Note(note) => events.push(Event::Note(note)),
@@ -47,9 +48,20 @@ impl Engine {
                 self.focus.seq = seq;
                 self.focus.candidates = self.focus.candidates.max(TRACED_CANDIDATES);
             }
-            Work::Control(
-                command @ (Command::Fork(_) | Command::Break(_) | Command::Clear(_) | Command::Configure(_)),
-            ) => events.push(Event::Note(format!("this engine does not take {command:?}"))),
+            Work::Control(Command::Fork(fork)) => self.fork(*fork, events),
+            Work::Control(command @ (Command::Break(_) | Command::Clear(_))) => {
+                events.push(Event::Note(format!("this engine does not take {command:?}")));
+            }
+            Work::Control(Command::Configure(settings)) => match self.scheduler.configure(*settings) {
+                Ok(()) => {
+                    self.round = 0;
+                    let settings = Box::new(self.scheduler.settings().clone());
+                    events.push(Event::Configured(settings));
+                }
+                Err(why) => {
+                    events.push(Event::Note(format!("the scheduler's settings stay as they were: {why}")));
+                }
+            },
             Work::Control(Command::ResetPrefixCache) => self.kv.reset_prefix_cache(),
             Work::Control(Command::Shutdown) => {
                 self.shut_down(events);
@@ -61,18 +73,18 @@ impl Engine {
 
     /// Forgets every block. Only for an engine that has no sequences.
     pub(super) fn empty_cache(&mut self) {
-        self.kv.reset();
+        self.start_over();
     }
 
     /// Ends everything that is open, so that nobody waits for an engine that is gone.
     pub fn shut_down(&mut self, events: &mut Vec<Event>) {
         self.output.close_all(&FinishReason::Abort, events);
-        self.scheduler.reset();
-        self.kv.reset();
+        self.start_over();
     }
 
     fn abort(&mut self, id: RequestId, events: &mut Vec<Event>) {
         self.scheduler.remove(id, &mut self.kv);
+        self.round = 0;
         self.output.close_request(id, &FinishReason::Abort, events);
     }
 
@@ -105,6 +117,11 @@ impl Engine {
         if let Pace::Steps(n) = self.pace {
             self.pace = Pace::Steps(if self.is_idle() { 0 } else { n.saturating_sub(1) });
         }
+    }
+
+    /// Somebody waits for something to happen: every step is looked at before the next is planned.
+    pub(super) fn is_watched(&self) -> bool {
+        false
     }
 
     pub fn is_paused(&self) -> bool {

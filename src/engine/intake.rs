@@ -1,9 +1,10 @@
-use super::sequence::{Scoring, Sequence};
+use super::sequence::{Reading, Scoring, Sequence};
 use crate::base::Clock;
 use crate::kv::{BlockTable, ExtraKeys, HashChain};
 use crate::model::ModelLimits;
 use crate::protocol::{
-    Command, Failure, FailureKind, Prompt, Request, SamplingParams, SeqId, SequenceState, TokenId,
+    Command, Failure, FailureKind, ForkRequest, Prompt, Request, SamplingParams, SeqId, SequenceState,
+    TokenId,
 };
 use crate::text::TextModel;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -98,6 +99,10 @@ impl Intake {
     pub fn take(&self, command: Command) -> Work {
         match command {
             Command::Submit(request) => self.prepare(*request),
+            Command::Fork(fork) => match self.check_fork(&fork) {
+                Ok(()) => Work::Control(Command::Fork(fork)),
+                Err(why) => Work::Refuse(Box::new(super::fork::accepted(&fork, self.clock.now())), why),
+            },
             Command::SetParams(id, params) => match self.check_params(&params) {
                 Ok(()) => Work::Control(Command::SetParams(id, params)),
                 Err(why) => Work::Note(format!("the sampling parameters stay as they were: {why}")),
@@ -146,25 +151,44 @@ impl Intake {
     /// The sequence that computes the prompt, for all choices of the request.
     fn sequence(&self, accepted: &Accepted, tokens: Vec<TokenId>) -> Sequence {
         let request = &accepted.request;
-        let mut chain = HashChain::new(self.block_size, ExtraKeys::default());
+        let extra = ExtraKeys { cache_salt: request.cache_salt.clone(), lora: None };
+        let mut chain = HashChain::new(self.block_size, extra);
         chain.extend(&tokens);
         Sequence {
             id: SeqId { request: request.id, choice: 0 },
             prompt_len: tokens.len(),
             tokens,
             num_computed: 0,
+            in_flight: 0,
+            drawn_at: 0,
+            held: false,
             params: request.params.clone(),
             seed: accepted.seed,
             choices: accepted.choices,
             scoring: request.prompt_logprobs.map(|top| Scoring { top: top as usize, done: 0 }),
             state: SequenceState::Waiting,
+            priority: request.priority,
+            arrival: 0,
+            arrived_at_tokens: 0,
             cached_tokens: 0,
             preemptions: 0,
+            turn_ms: 0.0,
+            loading: 0,
             started: false,
             ended: false,
             chain,
             table: BlockTable::default(),
+            swapped: None,
+            reading: Reading {
+                parse_reasoning: request.parse_reasoning,
+                opens_reasoning: accepted.opens_reasoning,
+            },
         }
+    }
+
+    fn check_fork(&self, fork: &ForkRequest) -> Result<(), Failure> {
+        self.check_params(&fork.params)?;
+        self.check_ids("then", &fork.then)
     }
 
     fn check_params(&self, params: &SamplingParams) -> Result<(), Failure> {

@@ -3,8 +3,12 @@
 //! | file | what stands there |
 //! |---|---|
 //! | `step` | [`Engine`] and its loop: schedule, launch, sample, account. Read this first |
-//! | `sequence` | one continuation: its tokens, and how many of them are computed |
+//! | `sequence`, `sequences` | one continuation: its tokens, and how many of them are computed; all of them |
 //! | `scheduler`, `plan` | who gets how many tokens in a step, and why others do not |
+//! | `queue`, `preempt`, `estimate` | who is looked at first; who gives way; SGLang's bet on answers' lengths |
+//! | `overlap` | the next step planned while one runs |
+//! | `offload` | host memory and disk for blocks |
+//! | `fork` | branches of running and finished sequences |
 //! | `account` | what a step's samples mean for its sequences; forks |
 //! | `output`, `stream` | tokens to events; the only place that ends a choice |
 //! | `control` | commands between steps |
@@ -14,17 +18,27 @@
 
 mod account;
 mod control;
+mod estimate;
+mod fork;
 mod host;
 mod intake;
+mod offload;
 mod output;
+mod overlap;
 mod plan;
+mod preempt;
+mod queue;
 mod scheduler;
 mod sequence;
+mod sequences;
 mod stats;
 mod step;
 mod stream;
 mod view;
 
 pub use host::{Opened, spawn};
-pub use intake::{Accepted, Intake, Work};
+pub use intake::{Accepted, Intake, Lengths, Work};
+pub use plan::Plan;
+pub use scheduler::{Bounds, Scheduler};
+pub use sequence::Sequence;
 pub use step::Engine;

@@ -94,6 +94,15 @@ impl Output {
         true
     }
 
+    /// A branch begins with what its parent had said: the text again, without a token drawn.
+    pub fn retell(&mut self, seq: &Sequence, events: &mut Vec<Event>) {
+        let Some(stream) = self.open.get_mut(&seq.id) else { return };
+        for token in &seq.tokens[seq.prompt_len..] {
+            let parts = stream.retell(*token);
+            events.extend(parts.into_iter().map(|part| Event::Delta { seq: seq.id, part }));
+        }
+    }
+
     /// The K likeliest tokens after prompt positions from `first_position` on.
     pub fn scored(
         &self,

@@ -1,7 +1,8 @@
 use super::sequence::{Sequence, Share};
+use super::sequences::Key;
 use crate::kv::Moves;
 use crate::model::{Batch, BlockCopy, Row};
-use crate::protocol::{Preemption, RowKind, TokenId, Waiting};
+use crate::protocol::{Preemption, RowKind, Slots, TokenId, Waiting};
 
 /// What one step does, and why it does not do more. Its memory is used again for every step.
 #[derive(Debug, Default)]
@@ -11,11 +12,16 @@ pub struct Plan {
     pub rows: Vec<PlannedRow>,
     /// Before anything of the batch is computed.
     pub moves: Moves,
+    /// Tokens of the batch that the step before is still drawing.
+    pub placeholders: Vec<Placeholder>,
     pub preempted: Vec<Preemption>,
     /// Sequences that got nothing.
     pub skipped: Vec<Waiting>,
+    pub slots: Slots,
     pub tokens_left: usize,
     pub outputs_left: usize,
+    /// Output rows of the batch.
+    pub outputs: usize,
     /// Tokens looked up in the prefix cache by sequences admitted for the first time, and found.
     pub prefix_queries: usize,
     pub prefix_hits: usize,
@@ -23,11 +29,17 @@ pub struct Plan {
 
 #[derive(Clone, Copy, Debug)]
 pub struct PlannedRow {
-    /// Into the scheduler's running sequences.
-    pub at: usize,
+    pub key: Key,
     pub kind: RowKind,
     /// Filled in when the step is accounted.
     pub drawn: Option<TokenId>,
+}
+
+/// `batch.tokens[token]` will be what output row `output` of the step before draws.
+#[derive(Clone, Copy, Debug)]
+pub struct Placeholder {
+    pub token: usize,
+    pub output: usize,
 }
 
 impl Plan {
@@ -35,9 +47,10 @@ impl Plan {
         self.batch.clear();
         self.rows.clear();
         self.moves.clear();
+        self.placeholders.clear();
         self.preempted.clear();
         self.skipped.clear();
-        (self.tokens_left, self.outputs_left) = (tokens, outputs);
+        (self.tokens_left, self.outputs_left, self.outputs) = (tokens, outputs, 0);
         (self.prefix_queries, self.prefix_hits) = (0, 0);
     }
 
@@ -45,26 +58,42 @@ impl Plan {
         self.rows.is_empty()
     }
 
-    /// Schedules `share` of the sequence at place `at` of the running ones.
-    pub fn push(&mut self, at: usize, seq: &Sequence, share: Share) {
+    /// Reserves what a row takes of the step; [`Plan::push`] makes the row.
+    pub fn charge(&mut self, share: Share) {
+        self.tokens_left -= share.tokens;
+        self.outputs_left -= share.num_outputs();
+    }
+
+    /// Gives back what [`Plan::charge`] took.
+    pub fn refund(&mut self, share: Share) {
+        self.tokens_left += share.tokens;
+        self.outputs_left += share.num_outputs();
+    }
+
+    /// A row of the batch from a sequence's next `share`, which is charged already.
+    pub fn push(&mut self, key: Key, seq: &mut Sequence, share: Share) {
         let Batch { tokens, blocks, rows, .. } = &mut self.batch;
         let (first_token, first_block) = (tokens.len(), blocks.len());
-        let start = seq.num_computed;
-        tokens.extend(&seq.tokens[start..start + share.tokens]);
+        let (start, end) = (seq.num_computed, seq.num_computed + share.tokens);
+        tokens.extend(&seq.tokens[start..end.min(seq.tokens.len())]);
+        if end > seq.tokens.len() {
+            self.placeholders.push(Placeholder { token: tokens.len(), output: seq.drawn_at });
+            tokens.push(0);
+        }
         blocks.extend(seq.table.blocks());
-        let row = Row {
+        rows.push(Row {
             seq: seq.id,
             tokens: first_token..tokens.len(),
             start,
             blocks: first_block..blocks.len(),
             outputs: share.outputs,
-        };
-        self.tokens_left -= share.tokens;
-        self.outputs_left -= row.num_outputs();
-        rows.push(row);
-        let one_new = start >= seq.prompt_len && start + 1 == seq.tokens.len();
+        });
+        let one_new = start >= seq.prompt_len && start + 1 == seq.num_tokens();
         let kind = if one_new { RowKind::Decode } else { RowKind::Prefill };
-        self.rows.push(PlannedRow { at, kind, drawn: None });
+        self.rows.push(PlannedRow { key, kind, drawn: None });
+        seq.drawn_at = self.outputs;
+        self.outputs += share.num_outputs();
+        seq.advance(share);
     }
 
     /// The copies of all sequences, for the runner.

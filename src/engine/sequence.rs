@@ -1,4 +1,4 @@
-use crate::kv::{BlockTable, HashChain};
+use crate::kv::{BlockTable, HashChain, Prefix, SwappedTable};
 use crate::model::Outputs;
 use crate::protocol::{SamplingParams, SeqId, SequenceState, TokenId};
 
@@ -10,23 +10,49 @@ pub struct Sequence {
     /// The prompt, then what was generated.
     pub tokens: Vec<TokenId>,
     pub prompt_len: usize,
-    /// Tokens whose keys and values are in the cache.
+    /// Tokens whose keys and values are in the cache, or will be once the launched steps have run.
     pub num_computed: usize,
+    /// Tokens that launched steps will draw (vLLM: output placeholders).
+    pub in_flight: usize,
+    /// Which output row of the newest launched step is its own.
+    pub drawn_at: usize,
+    /// A launched step forks or scores it: what comes next is not known before that is read.
+    pub held: bool,
     pub params: SamplingParams,
     pub seed: u64,
     /// Continuations that start when the prompt is computed, this one included.
     pub choices: u32,
     pub scoring: Option<Scoring>,
     pub state: SequenceState,
+    /// Lower is served first, where the policy asks.
+    pub priority: i32,
+    /// The how-manieth sequence this is.
+    pub arrival: u64,
+    /// Tokens the engine had computed when it arrived.
+    pub arrived_at_tokens: u64,
     /// Of the prompt, found in the prefix cache when first admitted.
     pub cached_tokens: usize,
     pub preemptions: u32,
+    /// Step time used of its turn of round robin, in milliseconds.
+    pub turn_ms: f32,
+    /// Blocks of its prompt that are still being read from disk.
+    pub loading: usize,
     /// Has had a row in a batch.
     pub started: bool,
     /// Its `Finished` was sent; it leaves when the step is accounted.
     pub ended: bool,
     pub chain: HashChain,
     pub table: BlockTable,
+    /// What it has computed lies in host memory.
+    pub swapped: Option<SwappedTable>,
+    pub reading: Reading,
+}
+
+/// How the answer's text is read; a fork reads on in the same way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    pub parse_reasoning: bool,
+    pub opens_reasoning: bool,
 }
 
 /// Prompt log-probabilities: how many alternatives, and how many positions are done.
@@ -43,14 +69,50 @@ pub struct Share {
     pub outputs: Outputs,
 }
 
+impl Share {
+    pub fn num_outputs(&self) -> usize {
+        match self.outputs {
+            Outputs::None => 0,
+            Outputs::Last => 1,
+            Outputs::Draws(n) => n,
+            Outputs::All => self.tokens,
+        }
+    }
+}
+
 impl Sequence {
+    /// Tokens it has, and those that are being drawn.
+    pub fn num_tokens(&self) -> usize {
+        self.tokens.len() + self.in_flight
+    }
+
     pub fn num_generated(&self) -> usize {
         self.tokens.len() - self.prompt_len
+    }
+
+    /// Answer tokens it may still draw, as far as its own limit says.
+    pub fn left_to_draw(&self) -> usize {
+        let most = self.params.max_tokens.map_or(usize::MAX, |most| most as usize);
+        most.saturating_sub(self.num_tokens() - self.prompt_len)
+    }
+
+    /// What is being drawn may be its last token: nothing more to schedule before that is known.
+    pub fn is_saturated(&self, context: usize) -> bool {
+        self.in_flight > 0 && (self.left_to_draw() == 0 || self.num_tokens() >= context)
+    }
+
+    /// Whether more than its newest token is to be computed.
+    pub fn is_prefill(&self) -> bool {
+        self.num_computed + 1 < self.num_tokens() || self.num_computed < self.prompt_len
     }
 
     /// Whether the prefix cache may be read: a prompt that is scored must run in full.
     pub fn reads_cache(&self) -> bool {
         self.scoring.is_none_or(|scoring| scoring.done == self.prompt_len)
+    }
+
+    pub fn prefix(&self) -> Prefix<'_> {
+        Prefix { tokens: &self.tokens, chain: &self.chain, priority: self.priority }
     }
 
     pub fn push(&mut self, token: TokenId) {
@@ -70,7 +132,7 @@ impl Sequence {
                 }
             };
         }
-        let left = self.tokens.len() - computed;
+        let left = self.num_tokens() - computed;
         if left > tokens {
             return Share { tokens, outputs: Outputs::None };
         }
@@ -81,24 +143,40 @@ impl Sequence {
         }
     }
 
+    /// A launched step will compute this share.
+    pub fn advance(&mut self, share: Share) {
+        self.num_computed += share.tokens;
+        match share.outputs {
+            Outputs::None => {}
+            Outputs::Last => self.in_flight += 1,
+            Outputs::Draws(_) => (self.in_flight, self.held) = (self.in_flight + 1, true),
+            Outputs::All => self.held = true,
+        }
+    }
+
     /// Another choice of the same prompt, that owns `table` and has computed what it holds.
     pub fn fork(&self, choice: u32, table: BlockTable, num_computed: usize) -> Sequence {
         Sequence {
             id: SeqId { choice, ..self.id },
             tokens: self.tokens.clone(),
-            prompt_len: self.prompt_len,
             num_computed,
+            in_flight: 0,
+            drawn_at: 0,
+            held: false,
             params: self.params.clone(),
             seed: self.seed.wrapping_add(u64::from(choice - self.id.choice)),
             choices: 1,
             scoring: None,
-            state: self.state,
             cached_tokens: 0,
             preemptions: 0,
+            turn_ms: 0.0,
+            loading: 0,
             started: false,
             ended: false,
             chain: self.chain.clone(),
             table,
+            swapped: None,
+            ..*self
         }
     }
 }

@@ -2,7 +2,7 @@ use super::plan::Plan;
 use crate::base::{Clock, Ring};
 use crate::kv::{BlockManager, KvCounts};
 use crate::model::Usage;
-use crate::protocol::{Counters, Phases, RowRecord, Slots, StepRecord};
+use crate::protocol::{Counters, Phases, RowRecord, StepRecord};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,20 +14,13 @@ pub struct Stats {
     steps: Ring<Arc<StepRecord>>,
     counters: Counters,
     step: u64,
-    token_budget: usize,
     /// As of the last record.
     kv: KvCounts,
 }
 
 impl Stats {
-    pub fn new(token_budget: usize) -> Self {
-        Self {
-            steps: Ring::new(REMEMBERED),
-            counters: Counters::default(),
-            step: 0,
-            token_budget,
-            kv: KvCounts::default(),
-        }
+    pub fn new() -> Self {
+        Self { steps: Ring::new(REMEMBERED), counters: Counters::default(), step: 0, kv: KvCounts::default() }
     }
 
     pub fn accepted(&mut self, prompt_tokens: usize) {
@@ -43,22 +36,32 @@ impl Stats {
     pub fn record(
         &mut self,
         plan: &Plan,
+        token_budget: usize,
         started: Duration,
         phases: Phases,
-        kv: &BlockManager,
+        kv: &mut BlockManager,
         usage: Usage,
-    ) {
+    ) -> StepRecord {
         self.step += 1;
+        let counters = &mut self.counters;
+        counters.prefix_queries += plan.prefix_queries as u64;
+        counters.prefix_hits += plan.prefix_hits as u64;
+        counters.preemptions += plan.preempted.len() as u64;
+        counters.swaps += plan.preempted.iter().filter(|p| p.swapped).count() as u64;
+        counters.busy_ms += phases.total_ms();
+        (counters.bytes_read, counters.flops) = (usage.bytes_read, usage.flops);
         let (now, before) = (kv.counts(), std::mem::replace(&mut self.kv, kv.counts()));
         let since = |now: u64, before: u64| (now - before) as usize;
-        self.steps.push(Arc::new(StepRecord {
+        let mut blocks = Vec::new();
+        kv.take_changes(&mut blocks);
+        StepRecord {
             step: self.step,
             started_ms: started.as_secs_f64() * 1e3,
             phases,
             tokens: plan.batch.tokens.len(),
-            token_budget: self.token_budget,
+            token_budget,
             rows: rows(plan),
-            slots: Slots::default(),
+            slots: plan.slots,
             waiting: plan.skipped.clone(),
             preempted: plan.preempted.clone(),
             blocks_taken: since(now.taken, before.taken),
@@ -69,14 +72,14 @@ impl Stats {
             blocks_saved: since(now.saved, before.saved),
             blocks_loaded: since(now.loaded, before.loaded),
             blocks_free: kv.pool().available(),
-            ..StepRecord::default()
-        }));
-        let counters = &mut self.counters;
-        counters.prefix_queries += plan.prefix_queries as u64;
-        counters.prefix_hits += plan.prefix_hits as u64;
-        counters.preemptions += plan.preempted.len() as u64;
-        counters.busy_ms += phases.total_ms();
-        (counters.bytes_read, counters.flops) = (usage.bytes_read, usage.flops);
+            blocks,
+            counters: Counters::default(),
+            sampling: None,
+        }
+    }
+
+    pub fn push(&mut self, record: StepRecord) {
+        self.steps.push(Arc::new(record));
     }
 
     pub fn step(&self) -> u64 {
@@ -88,8 +91,15 @@ impl Stats {
     }
 
     pub fn counters(&self, kv: &BlockManager, requests_finished: u64) -> Counters {
-        let KvCounts { evicted, copied, .. } = kv.counts();
-        Counters { evictions: evicted, copies_on_write: copied, requests_finished, ..self.counters }
+        let KvCounts { evicted, copied, hit, forked, .. } = kv.counts();
+        let blocks_shared = hit + forked;
+        Counters {
+            evictions: evicted,
+            copies_on_write: copied,
+            blocks_shared,
+            requests_finished,
+            ..self.counters
+        }
     }
 }
 

@@ -1,14 +1,20 @@
+use super::fork::Finished;
 use super::intake::{Intake, Lengths, panic_message};
+use super::offload::Offload;
 use super::output::Output;
+use super::overlap::Flight;
 use super::plan::Plan;
 use super::scheduler::{Bounds, Scheduler};
 use super::stats::{Stats, Stopwatch};
-use crate::base::Clock;
+use crate::base::{Clock, Ring};
 use crate::config::EngineSettings;
 use crate::kv::{BlockManager, KvConfig};
-use crate::model::{DeviceError, Outputs, Runner};
-use crate::protocol::{Event, Failure, FailureKind, FinishReason, Phases, SamplingTrace, SeqId, Waiting};
-use crate::sample::SampleRow;
+use crate::model::{DeviceError, Launched, Outputs, Runner};
+use crate::protocol::{
+    Event, Failure, FailureKind, FinishReason, KvEvent, MemoryPlan, Phases, SamplingParams, SamplingTrace,
+    SeqId, Waiting,
+};
+use crate::sample::{RowError, SampleRow, Sampled};
 use crate::text::TextModel;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,7 +26,13 @@ pub struct Engine {
     pub(super) runner: Box<dyn Runner>,
     pub(super) output: Output,
     pub(super) stats: Stats,
+    /// Memory of the next plan.
     pub(super) plan: Plan,
+    /// A step whose result is not read yet (`async_scheduling`).
+    pub(super) flight: Option<Flight>,
+    /// Steps left of a round (`num_scheduler_steps`).
+    pub(super) round: u32,
+    pub(super) offload: Offload,
     pub(super) text: Arc<TextModel>,
     pub(super) clock: Clock,
     pub(super) lengths: Lengths,
@@ -28,6 +40,14 @@ pub struct Engine {
     pub(super) focus: Focus,
     /// Of the focused sequence's newest token.
     pub(super) trace: Option<Arc<SamplingTrace>>,
+    /// The same, until the step's record has it.
+    pub(super) new_trace: Option<Arc<SamplingTrace>>,
+    /// Sequences that ended: branches may still start from them.
+    pub(super) finished: Ring<Finished>,
+    pub(super) kv_events: Ring<KvEvent>,
+    /// Whether a front end wants them as events.
+    pub(super) publishes_kv: bool,
+    pub(super) memory: MemoryPlan,
 }
 
 /// How far the engine may go on by itself.
@@ -47,6 +67,10 @@ pub(super) struct Focus {
     pub seq: Option<SeqId>,
 }
 
+/// Branches can start from this many of the newest sequences that ended.
+const FINISHED_KEPT: usize = 64;
+const KV_EVENTS_KEPT: usize = 64;
+
 impl Engine {
     pub fn new(
         settings: &EngineSettings,
@@ -58,27 +82,36 @@ impl Engine {
         let context = settings.max_model_len.unwrap_or(usize::MAX).min(limits.max_model_len);
         let lengths = Lengths::of(limits, context);
         let bounds = Bounds {
-            tokens: settings.scheduler.max_num_batched_tokens.min(limits.max_batched_tokens).max(1),
-            sequences: settings.scheduler.max_num_seqs.max(1),
+            tokens: limits.max_batched_tokens.max(1),
             outputs: limits.max_outputs.max(1),
+            context: lengths.longest(),
         };
-        let kv_config = KvConfig {
+        let offload = Offload::new(settings, limits);
+        let kv = KvConfig {
             groups: limits.groups.clone(),
             prefix_cache: settings.prefix_cache,
             eviction: settings.radix_eviction_policy,
-            host_blocks: settings.host_kv_bytes / limits.bytes_per_block.max(1),
+            host_blocks: offload.host_blocks(),
             events: true,
             ..KvConfig::new(limits.num_blocks, limits.block_size)
         };
         Self {
-            scheduler: Scheduler::new(bounds),
-            kv: BlockManager::new(kv_config),
+            scheduler: Scheduler::new(settings.scheduler.clone(), bounds),
+            kv: BlockManager::new(kv),
             output: Output::new(text.clone(), clock.clone(), lengths.longest()),
-            stats: Stats::new(bounds.tokens),
+            stats: Stats::new(),
             plan: Plan::default(),
+            flight: None,
+            round: 0,
+            offload,
             pace: Pace::Running,
             focus: Focus { candidates: settings.trace_candidates, seq: None },
             trace: None,
+            new_trace: None,
+            finished: Ring::new(FINISHED_KEPT),
+            kv_events: Ring::new(KV_EVENTS_KEPT),
+            publishes_kv: settings.kv_events,
+            memory: MemoryPlan::default(),
             runner,
             text,
             clock,
@@ -89,30 +122,56 @@ impl Engine {
     /// One step: schedule, launch, sample, account.
     fn step(&mut self, events: &mut Vec<Event>) -> Result<(), DeviceError> {
         let mut watch = Stopwatch::start(&self.clock);
-        self.scheduler.schedule(&mut self.kv, &mut self.plan);
-        if self.plan.is_empty() {
-            self.end_stuck_head(events);
+        let mut plan = self.make_plan(events);
+        if plan.is_empty() {
+            self.end_stuck_head(&plan, events);
+            self.plan = plan;
             return Ok(());
         }
-        self.announce(events);
         let schedule_ms = watch.lap();
 
-        let launched = self.runner.launch(&self.plan.batch)?;
+        let launched = self.launch(&plan)?;
         let forward_ms = watch.lap();
 
-        let rows = sample_rows(&self.plan, &self.scheduler, self.text.end_tokens(), self.focus);
-        let sampled = self.runner.sample(launched, &rows)?;
-        if sampled.len() != rows.len() {
-            return Err(DeviceError(format!("{} results for {} rows of logits", sampled.len(), rows.len())));
-        }
+        let sampled = self.sample(&plan, launched)?;
         let sample_ms = watch.lap();
 
-        self.account(sampled, events);
+        self.account(&mut plan, sampled, events);
         let output_ms = watch.lap();
 
         let phases = Phases { schedule_ms, forward_ms, sample_ms, output_ms };
-        self.stats.record(&self.plan, watch.started(), phases, &self.kv, self.runner.usage());
+        self.close_step(plan, watch.started(), phases, events);
         Ok(())
+    }
+
+    pub(super) fn make_plan(&mut self, events: &mut Vec<Event>) -> Plan {
+        let mut plan = std::mem::take(&mut self.plan);
+        let round = if self.is_watched() { 0 } else { self.round };
+        self.round = match self.scheduler.schedule(round, &mut self.kv, &mut plan) {
+            true => round - 1,
+            false => self.scheduler.settings().num_scheduler_steps - 1,
+        };
+        self.announce(&plan, events);
+        plan
+    }
+
+    /// Blocks move first, then the batch runs.
+    pub(super) fn launch(&mut self, plan: &Plan) -> Result<Launched, DeviceError> {
+        self.offload.transfer(&plan.moves, &mut *self.runner)?;
+        self.runner.launch(&plan.batch)
+    }
+
+    pub(super) fn sample(
+        &mut self,
+        plan: &Plan,
+        launched: Launched,
+    ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError> {
+        let rows = sample_rows(plan, &self.scheduler, self.text.end_tokens(), self.focus);
+        let sampled = self.runner.sample(launched, &rows)?;
+        match sampled.len() == rows.len() {
+            true => Ok(sampled),
+            false => Err(DeviceError(format!("{} results for {} rows of logits", sampled.len(), rows.len()))),
+        }
     }
 
     /// One guarded step, if the pace allows one. A device error or a panic ends every request with
@@ -121,7 +180,12 @@ impl Engine {
         if !self.can_step() {
             return;
         }
-        let stepped = catch_unwind(AssertUnwindSafe(|| self.step(events)));
+        self.offload.poll(&mut self.kv, &mut self.scheduler, events);
+        let overlaps = self.flight.is_some() || self.overlaps();
+        let stepped = catch_unwind(AssertUnwindSafe(|| match overlaps {
+            true => self.overlapped_step(events),
+            false => self.step(events),
+        }));
         let why = match stepped {
             Ok(Ok(())) => return self.pace_after_step(),
             Ok(Err(error)) => format!("the device failed: {error}"),
@@ -129,19 +193,18 @@ impl Engine {
         };
         let failure = Failure::new(FailureKind::Internal, why);
         self.output.close_all(&FinishReason::Error(failure), events);
-        self.scheduler.reset();
-        self.kv.reset();
+        self.start_over();
         self.trace = None;
         self.pace_after_step();
     }
 
-    /// There is work, and no pause holds it up.
+    /// There is work, and no pause holds it up. What is in flight lands even while paused.
     pub fn can_step(&self) -> bool {
-        !self.scheduler.is_idle() && self.pace != Pace::Steps(0)
+        self.flight.is_some() || (!self.scheduler.is_idle() && self.pace != Pace::Steps(0))
     }
 
     pub fn is_idle(&self) -> bool {
-        self.scheduler.is_idle()
+        self.scheduler.is_idle() && self.flight.is_none()
     }
 
     /// The intake that goes with this engine; it lives on its own thread.
@@ -150,18 +213,27 @@ impl Engine {
     }
 
     /// Recounts every block against every table: free + cached + owned = total. For idle moments
-    /// and tests; says what is wrong.
+    /// and tests; says what is wrong. And every sequence stands in one queue.
     pub fn self_check(&self) -> Result<(), String> {
+        self.scheduler.check()?;
         self.kv.check(self.scheduler.all().map(|seq| &seq.table))
     }
 
+    /// Forgets all sequences and every block.
+    pub(super) fn start_over(&mut self) {
+        self.flight = None;
+        self.round = 0;
+        self.scheduler.reset();
+        self.kv.reset();
+    }
+
     /// Tells the world of first rows and of preemptions.
-    fn announce(&mut self, events: &mut Vec<Event>) {
-        for preempted in &self.plan.preempted {
+    fn announce(&mut self, plan: &Plan, events: &mut Vec<Event>) {
+        for preempted in &plan.preempted {
             self.output.preempted(preempted.seq);
         }
-        for row in &self.plan.rows {
-            let seq = &mut self.scheduler.running_mut()[row.at];
+        for row in &plan.rows {
+            let seq = &mut self.scheduler.sequences[row.key];
             if !std::mem::replace(&mut seq.started, true) {
                 self.output.start(seq, events);
             }
@@ -170,11 +242,10 @@ impl Engine {
 
     /// Nothing runs and the head of the queue cannot: it never will. Intake refuses such requests;
     /// should one slip through, it must end rather than block those behind it.
-    fn end_stuck_head(&mut self, events: &mut Vec<Event>) {
-        let nothing_changed = self.scheduler.running().is_empty() && self.plan.preempted.is_empty();
-        let Some(Waiting { seq, reason }) = self.plan.skipped.first().filter(|_| nothing_changed) else {
-            return;
-        };
+    pub(super) fn end_stuck_head(&mut self, plan: &Plan, events: &mut Vec<Event>) {
+        let waits_for_disk = self.scheduler.all().any(|seq| seq.loading > 0);
+        let nothing_changed = !self.scheduler.is_running() && plan.preempted.is_empty() && !waits_for_disk;
+        let Some(Waiting { seq, reason }) = plan.skipped.first().filter(|_| nothing_changed) else { return };
         let failure = Failure::new(FailureKind::TooLong, format!("it cannot be scheduled: {reason}"));
         self.output.close_request(seq.request, &FinishReason::Error(failure), events);
         self.scheduler.remove(seq.request, &mut self.kv);
@@ -188,12 +259,15 @@ fn sample_rows<'a>(
     end_tokens: &'a [u32],
     focus: Focus,
 ) -> Vec<SampleRow<'a>> {
-    let running = scheduler.running();
-    let focused = focus.seq.filter(|focused| running.iter().any(|seq| seq.id == *focused));
-    let mut rows = Vec::new();
+    let sequence = |row: usize| scheduler.sequences.get(plan.rows[row].key);
+    let focused = focus.seq.filter(|focused| plan.batch.rows.iter().any(|row| row.seq == *focused));
+    let mut rows = Vec::with_capacity(plan.outputs);
     let mut traced = false;
-    for (row, planned) in plan.batch.rows.iter().zip(&plan.rows) {
-        let seq = &running[planned.at];
+    for (at, row) in plan.batch.rows.iter().enumerate() {
+        let Some(seq) = sequence(at) else {
+            rows.extend(row.output_tokens().map(|_| unwanted(row.seq)));
+            continue;
+        };
         let draw = row.outputs != Outputs::All;
         for (choice, token) in (0..).zip(row.output_tokens()) {
             let id = if draw { SeqId { choice: seq.id.choice + choice, ..seq.id } } else { seq.id };
@@ -216,4 +290,21 @@ fn sample_rows<'a>(
         }
     }
     rows
+}
+
+/// Of a sequence that has ended since: nothing is drawn.
+fn unwanted(seq: SeqId) -> SampleRow<'static> {
+    static PARAMS: std::sync::LazyLock<SamplingParams> = std::sync::LazyLock::new(SamplingParams::default);
+    SampleRow {
+        seq,
+        params: &PARAMS,
+        seed: 0,
+        tokens: &[],
+        prompt_len: 0,
+        end_tokens: &[],
+        mask: None,
+        draw: false,
+        top: 0,
+        trace: 0,
+    }
 }

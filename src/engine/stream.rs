@@ -16,6 +16,8 @@ pub struct Stream {
     last_token: Duration,
     /// A stop string was found: what the parser still holds belongs to it.
     stopped: bool,
+    /// Tokens taken over from the sequence that this one branches from.
+    retold: usize,
 }
 
 impl Stream {
@@ -31,6 +33,7 @@ impl Stream {
             first_token: None,
             last_token: accepted.arrival,
             stopped: false,
+            retold: 0,
         }
     }
 
@@ -54,6 +57,15 @@ impl Stream {
         pushed
     }
 
+    /// A token that was drawn for another sequence, of which this one is a branch.
+    pub fn retell(&mut self, token: TokenId) -> Vec<Part> {
+        let pushed = self.parser.push(token);
+        self.usage.reasoning_tokens += usize::from(pushed.channel == Channel::Reasoning);
+        self.retold += 1;
+        self.usage.completion_tokens += 1;
+        pushed.parts
+    }
+
     /// What was held back, and the whole story.
     pub fn finish(mut self, reason: FinishReason, now: Duration) -> (Vec<Part>, Outcome) {
         let parts = if self.stopped { Vec::new() } else { self.parser.finish() };
@@ -69,9 +81,9 @@ impl Stream {
         let mut times = Timings { e2el_ms, queue_ms, ..self.timings };
         let Some(first) = self.first_token else { return times };
         times.ttft_ms = ms(self.arrival, first);
-        let computed = self.usage.prompt_tokens - self.usage.cached_tokens;
+        let computed = (self.usage.prompt_tokens + self.retold).saturating_sub(self.usage.cached_tokens);
         times.prompt_tokens_per_second = per_second(computed, times.ttft_ms - queue_ms);
-        match self.usage.completion_tokens - 1 {
+        match self.usage.completion_tokens - self.retold - 1 {
             0 => times.tokens_per_second = per_second(1, e2el_ms),
             gaps => {
                 let streamed = ms(first, self.last_token);

@@ -1,9 +1,33 @@
+use super::plan::Plan;
 use super::sequence::Sequence;
 use super::step::Engine;
 use crate::kv::BlockId;
-use crate::protocol::{BlockView, KvView, SequenceView, Snapshot};
+use crate::protocol::{Event, KvView, Phases, SequenceView, Snapshot};
+use std::time::Duration;
 
 impl Engine {
+    /// Closes a step: its record, and what became of the cache's content.
+    pub(super) fn close_step(
+        &mut self,
+        plan: Plan,
+        started: Duration,
+        phases: Phases,
+        events: &mut Vec<Event>,
+    ) {
+        let (budget, usage) = (self.scheduler.budget(), self.runner.usage());
+        let mut record = self.stats.record(&plan, budget, started, phases, &mut self.kv, usage);
+        record.counters = self.stats.counters(&self.kv, self.output.finished());
+        record.sampling = self.new_trace.take();
+        self.stats.push(record);
+        self.scheduler.spent(&plan, phases.total_ms() as f32);
+        self.plan = plan;
+        let content = self.kv.take_events();
+        content.iter().for_each(|event| self.kv_events.push(event.clone()));
+        if self.publishes_kv && !content.is_empty() {
+            events.push(Event::Kv(content));
+        }
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             step: self.stats.step(),
@@ -13,20 +37,16 @@ impl Engine {
             counters: self.stats.counters(&self.kv, self.output.finished()),
             steps: self.stats.steps(),
             sampling: self.trace.clone(),
-            ..Snapshot::default()
+            scheduler: self.scheduler.settings().clone(),
+            breakpoints: Vec::new(),
+            kv_events: self.kv_events.iter().cloned().collect(),
+            memory: self.memory,
         }
     }
 
     fn kv_view(&self) -> KvView {
         let pool = self.kv.pool();
-        let mut blocks: Vec<BlockView> = (0..=pool.total() as BlockId)
-            .map(|id| BlockView {
-                references: u16::try_from(pool.references(id)).unwrap_or(u16::MAX),
-                cached: pool.is_known(id),
-                owner: None,
-                used: 0,
-            })
-            .collect();
+        let mut blocks: Vec<_> = (0..=pool.total() as BlockId).map(|id| self.kv.view(id)).collect();
         for seq in self.scheduler.all() {
             for id in seq.table.blocks() {
                 blocks[*id as usize].owner.get_or_insert(seq.id);

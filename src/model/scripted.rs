@@ -18,8 +18,8 @@ pub struct Scripted {
     limits: ModelLimits,
     script: Script,
     shadow: Shadow,
-    /// What each launched output attends to.
-    contexts: Vec<Vec<TokenId>>,
+    /// A hash of all that each launched output attends to.
+    pasts: Vec<u64>,
     launches: u64,
     faults: Vec<(u64, Fault)>,
     poison: Option<Poison>,
@@ -55,7 +55,7 @@ impl Scripted {
             max_outputs: 256,
             block_size,
             num_blocks: num_blocks + 1,
-            bytes_per_block: 4 * block_size,
+            bytes_per_block: SLOT_BYTES * block_size,
             groups: vec![CacheSpec::Full],
             cache_identity: "scripted".into(),
         }
@@ -100,13 +100,13 @@ impl Scripted {
         limits: ModelLimits,
         script: impl Fn(&SampleRow, &mut [f32]) + Send + 'static,
     ) -> Self {
-        let shadow = Shadow::new(limits.num_blocks, limits.block_size);
+        let shadow = Shadow::new(&limits);
         Self {
             logits: vec![0.0; limits.vocab_size],
             limits,
             script: Box::new(script),
             shadow,
-            contexts: Vec::new(),
+            pasts: Vec::new(),
             launches: 0,
             faults: Vec::new(),
             poison: None,
@@ -190,18 +190,17 @@ impl Runner for Scripted {
             None => {}
         }
         self.check(batch)?;
-        self.contexts.clear();
+        self.pasts.clear();
         self.shadow.copy(batch)?;
         for row in &batch.rows {
-            let context = self.shadow.run(batch, row, self.limits.groups.len().max(1))?;
-            let ends = row.output_tokens().map(|token| row.start + token - row.tokens.start + 1);
-            self.contexts.extend(ends.map(|end| context[..end].to_vec()));
+            let pasts = self.shadow.run(batch, row)?;
+            self.pasts.extend(row.output_tokens().map(|token| pasts[token - row.tokens.start]));
         }
         if let Some(recorder) = &self.recorder {
             // A test that stopped listening loses nothing.
             let _ = recorder.send(batch.clone());
         }
-        Ok(Launched { outputs: self.contexts.len() })
+        Ok(Launched { outputs: self.pasts.len() })
     }
 
     fn sample(
@@ -216,11 +215,12 @@ impl Runner for Scripted {
             clock.advance(*step);
         }
         let mut sampled = Vec::with_capacity(rows.len());
-        for (row, context) in rows.iter().zip(&self.contexts) {
-            if context != row.tokens {
-                let at = context.iter().zip(row.tokens).take_while(|(a, b)| a == b).count();
+        for (row, past) in rows.iter().zip(&self.pasts) {
+            // Nobody waits for it: its sequence has ended since.
+            let unwanted = !row.draw && row.top == 0;
+            if !unwanted && row.tokens.iter().fold(0, |past, token| mix(past, *token)) != *past {
                 return Err(DeviceError(format!(
-                    "sequence {} attends to other tokens from position {at} on",
+                    "sequence {} attends to other tokens than its own",
                     row.seq
                 )));
             }
@@ -232,11 +232,27 @@ impl Runner for Scripted {
         }
         Ok(sampled)
     }
+
+    fn read_block(&mut self, block: BlockId, into: &mut [u8]) -> Result<(), DeviceError> {
+        for (slot, bytes) in self.shadow.block(block).iter().zip(into.chunks_exact_mut(SLOT_BYTES)) {
+            bytes.copy_from_slice(&slot.map_or([0; SLOT_BYTES], Written::to_bytes));
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self, block: BlockId, from: &[u8]) -> Result<(), DeviceError> {
+        for (slot, bytes) in self.shadow.block(block).iter_mut().zip(from.chunks_exact(SLOT_BYTES)) {
+            *slot = Written::from_bytes(bytes);
+        }
+        Ok(())
+    }
 }
 
-/// Which token, with which past, each slot holds: slot `position % block_size` of a block.
+/// Which token, with which past, each slot holds: slot `position % block_size` of a block. A block
+/// belongs to one cache group at a time, as in vLLM's hybrid manager.
 struct Shadow {
     block_size: usize,
+    groups: Vec<CacheSpec>,
     slots: Vec<Option<Written>>,
     written: HashSet<usize>,
 }
@@ -249,9 +265,35 @@ struct Written {
     past: u64,
 }
 
+const SLOT_BYTES: usize = 16;
+
+impl Written {
+    /// Position (from 1, so that nothing is all zeros), token, past; little endian.
+    fn to_bytes(self) -> [u8; SLOT_BYTES] {
+        let mut bytes = [0; SLOT_BYTES];
+        bytes[..4].copy_from_slice(&(self.position as u32 + 1).to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.token.to_le_bytes());
+        bytes[8..].copy_from_slice(&self.past.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let past = u64::from(word(8)) | u64::from(word(12)) << 32;
+        Some(Self { position: word(0).checked_sub(1)? as usize, token: word(4), past })
+    }
+}
+
 impl Shadow {
-    fn new(num_blocks: usize, block_size: usize) -> Self {
-        Self { block_size, slots: vec![None; num_blocks * block_size], written: HashSet::new() }
+    fn new(limits: &ModelLimits) -> Self {
+        let slots = vec![None; limits.num_blocks * limits.block_size];
+        let (block_size, groups) = (limits.block_size, limits.groups.clone());
+        Self { block_size, groups, slots, written: HashSet::new() }
+    }
+
+    fn block(&mut self, block: BlockId) -> &mut [Option<Written>] {
+        let from = block as usize * self.block_size;
+        &mut self.slots[from..from + self.block_size]
     }
 
     fn copy(&mut self, batch: &Batch) -> Result<(), DeviceError> {
@@ -266,43 +308,85 @@ impl Shadow {
         Ok(())
     }
 
-    /// Reads a row's past, writes its tokens, gives back its whole context.
-    fn run(&mut self, batch: &Batch, row: &Row, groups: usize) -> Result<Vec<TokenId>, DeviceError> {
-        let fail = |why: String| Err(DeviceError(format!("sequence {}: {why}", row.seq)));
-        let table = batch.table(row, 0, groups);
-        let end = row.start + row.tokens.len();
-        if table.len() < end.div_ceil(self.block_size) || row.tokens.is_empty() {
-            return fail(format!("{} blocks for positions up to {end}", table.len()));
+    /// Reads a row's past in every group, writes its tokens; the past after each of them.
+    fn run(&mut self, batch: &Batch, row: &Row) -> Result<Vec<u64>, DeviceError> {
+        let fail = |why: String| DeviceError(format!("sequence {}: {why}", row.seq));
+        let (count, end) = (self.groups.len(), row.start + row.tokens.len());
+        if row.tokens.is_empty() || row.blocks.len() < count * end.div_ceil(self.block_size) {
+            return Err(fail(format!("{} blocks for positions up to {end}", row.blocks.len() / count)));
         }
-        let (mut context, mut past) = (Vec::with_capacity(end), 0);
-        for position in 0..end {
-            let slot = self.slot(table, position);
-            if position >= row.start {
-                let token = batch.tokens[row.tokens.start + position - row.start];
-                if slot < self.block_size || !self.written.insert(slot) {
-                    return fail(format!("position {position} writes a slot that is not its own"));
+        let mut before = None;
+        for group in 0..count {
+            let table = batch.table(row, group, count);
+            let past = self.read(table, self.groups[group], row.start).map_err(fail)?;
+            match (before, past) {
+                (Some(one), Some(other)) if one != other => {
+                    return Err(fail(format!("group {group} holds another past than those before it")));
                 }
-                self.slots[slot] = Some(Written { position, token, past: mix(past, token) });
+                (None, Some(_)) => before = past,
+                _ => {}
             }
+        }
+        let mut past = before.unwrap_or(0);
+        let pasts: Vec<u64> = batch.tokens[row.tokens.clone()]
+            .iter()
+            .map(|token| {
+                past = mix(past, *token);
+                past
+            })
+            .collect();
+        for group in 0..count {
+            let table = batch.table(row, group, count);
+            for (position, (token, past)) in
+                (row.start..).zip(batch.tokens[row.tokens.clone()].iter().zip(&pasts))
+            {
+                let slot = self.slot(table, self.groups[group], position);
+                let fresh = self.groups[group] == CacheSpec::Recurrent || self.written.insert(slot);
+                if slot < self.block_size || !fresh {
+                    return Err(fail(format!("position {position} writes a slot that is not its own")));
+                }
+                self.slots[slot] = Some(Written { position, token: *token, past: *past });
+            }
+        }
+        Ok(pasts)
+    }
+
+    /// What a group's layers would attend to before position `start`: the past there, where the group
+    /// can tell.
+    fn read(&self, table: &[BlockId], group: CacheSpec, start: usize) -> Result<Option<u64>, String> {
+        let first = match group {
+            CacheSpec::Full => 0,
+            CacheSpec::Sliding { window } => (start + 1).saturating_sub(window),
+            CacheSpec::Recurrent => start.saturating_sub(1),
+        };
+        let mut past = if first == 0 { Some(0) } else { None };
+        for position in first..start {
+            let slot = self.slot(table, group, position);
             match self.slots[slot] {
-                Some(found) if found.position == position && found.past == mix(past, found.token) => {
-                    context.push(found.token);
-                    past = found.past;
+                Some(found)
+                    if found.position == position
+                        && past.is_none_or(|p| found.past == mix(p, found.token)) =>
+                {
+                    past = Some(found.past);
                 }
                 Some(found) => {
                     let (block, token, of) = (slot / self.block_size, found.token, found.position);
-                    return fail(format!(
+                    return Err(format!(
                         "position {position} reads block {block}, which holds token {token} of position {of} after another past"
                     ));
                 }
-                None => return fail(format!("position {position} was never written")),
+                None => return Err(format!("position {position} was never written")),
             }
         }
-        Ok(context)
+        Ok(past)
     }
 
-    fn slot(&self, table: &[BlockId], position: usize) -> usize {
-        table[position / self.block_size] as usize * self.block_size + position % self.block_size
+    /// A recurrent state lies in the first slot of the sequence's last block.
+    fn slot(&self, table: &[BlockId], group: CacheSpec, position: usize) -> usize {
+        match group {
+            CacheSpec::Recurrent => table.last().map_or(0, |block| *block as usize * self.block_size),
+            _ => table[position / self.block_size] as usize * self.block_size + position % self.block_size,
+        }
     }
 }
 

@@ -182,6 +182,10 @@ pub enum Reason {
     },
     /// The result of its last step is not read yet.
     InFlight,
+    /// One plan serves several steps (`num_scheduler_steps`).
+    Round {
+        left: u32,
+    },
 }
 
 impl fmt::Display for Reason {
@@ -216,6 +220,7 @@ impl fmt::Display for Reason {
             Reason::Loading { blocks: 1 } => write!(f, "1 cached block is on its way from disk"),
             Reason::Loading { blocks } => write!(f, "{blocks} cached blocks are on their way from disk"),
             Reason::InFlight => write!(f, "its last step is still running"),
+            Reason::Round { left } => write!(f, "the next plan is made in {left} steps"),
         }
     }
 }

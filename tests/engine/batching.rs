@@ -131,20 +131,3 @@ fn few_output_rows_only_slow_things_down() {
         assert_eq!(bench.tokens(first(id)), solo(babbler, "hello there", &seeded(seed, 6)));
     }
 }
-
-/// A model with two cache groups gets a table for each, of one length and with blocks of its own.
-#[test]
-fn every_cache_group_gets_its_table() {
-    use glassbox::kv::CacheSpec;
-    let groups = vec![CacheSpec::Full, CacheSpec::Sliding { window: 8 }];
-    let limits = ModelLimits { groups, ..Scripted::limits(64, 4) };
-    let (recorder, batches) = std::sync::mpsc::channel();
-    let mut bench = Bench::new(Scripted::babbling(limits).recording(recorder));
-    bench.ask("ten tokens", seeded(1, 4));
-    bench.run();
-    let batch = batches.try_iter().next().unwrap();
-    let row = &batch.rows[0];
-    let (full, window) = (batch.table(row, 0, 2), batch.table(row, 1, 2));
-    assert_eq!((full.len(), window.len()), (3, 3));
-    assert!(full.iter().all(|id| *id != 0 && !window.contains(id)));
-}

@@ -8,10 +8,15 @@
 
 mod answers;
 mod batching;
+mod branches;
 mod cache;
 mod control;
 mod endings;
 mod harness;
+mod overlap;
+mod policies;
+mod priority;
 mod real;
+mod scheduling;
 mod threads;
 mod traces;

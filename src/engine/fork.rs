@@ -1,0 +1,96 @@
+//! Branches: a new request that goes on from a point inside another one, running or finished.
+
+use super::intake::Accepted;
+use super::sequence::Sequence;
+use super::step::Engine;
+use crate::kv::BlockTable;
+use crate::protocol::{
+    Event, Failure, FailureKind, ForkRequest, Prompt, Request, RequestId, SeqId, SequenceState,
+};
+
+/// What is left of a sequence that ended: enough to start a branch from.
+pub struct Finished {
+    pub seq: Sequence,
+}
+
+impl Engine {
+    /// Remembers the sequences that end with this step, before the scheduler drops them.
+    pub(super) fn keep_finished(&mut self) {
+        let ended = self.scheduler.all().filter(|seq| seq.ended);
+        let kept: Vec<Finished> =
+            ended.map(|seq| Finished { seq: seq.fork(seq.id.choice, BlockTable::default(), 0) }).collect();
+        kept.into_iter().for_each(|finished| self.finished.push(finished));
+    }
+
+    pub(super) fn fork(&mut self, request: ForkRequest, events: &mut Vec<Event>) {
+        let mut accepted = accepted(&request, self.clock.now());
+        match self.branch(&request) {
+            Err(why) => self.output.refuse(&accepted, &why, events),
+            Ok(seq) => {
+                accepted.prompt_tokens = seq.prompt_len;
+                accepted.seed = seq.seed;
+                accepted.opens_reasoning = seq.reading.opens_reasoning;
+                accepted.request.parse_reasoning = seq.reading.parse_reasoning;
+                self.output.open(&accepted);
+                self.stats.accepted(0);
+                let (id, prompt_tokens) = (request.id, seq.prompt_len);
+                events.push(Event::Accepted { id, prompt_tokens, rendered: String::new() });
+                self.output.retell(&seq, events);
+                if seq.table.is_empty() {
+                    self.scheduler.push(seq);
+                } else {
+                    self.scheduler.push_running(seq, &mut self.kv);
+                }
+                self.round = 0;
+            }
+        }
+    }
+
+    /// The new sequence: it shares the blocks of a running parent, and finds those of a finished one
+    /// in the prefix cache.
+    fn branch(&mut self, request: &ForkRequest) -> Result<Sequence, Failure> {
+        let bad = |message: String| Failure::new(FailureKind::BadRequest, message);
+        let parent = self.scheduler.all().find(|seq| seq.id == request.parent);
+        let live = parent.is_some();
+        let parent = parent
+            .or_else(|| self.finished.iter().rev().map(|f| &f.seq).find(|seq| seq.id == request.parent))
+            .ok_or_else(|| bad(format!("sequence {} is not known any more", request.parent)))?;
+        let (keep, len) = (request.keep, parent.tokens.len());
+        if keep == 0 || keep > len {
+            return Err(bad(format!("the fork keeps {keep} tokens; sequence {} has {len}", parent.id)));
+        }
+        let tokens = [&parent.tokens[..keep], &request.then].concat();
+        if tokens.len() >= self.lengths.longest() {
+            let message =
+                format!("the branch starts with {} tokens; {} fit", tokens.len(), self.lengths.longest());
+            return Err(Failure::new(FailureKind::TooLong, message));
+        }
+        let id = SeqId { request: request.id, choice: 0 };
+        // The last token must run, or there would be no logits to go on with.
+        let computed = match live {
+            true => keep.min(tokens.len() - 1).min(parent.num_computed),
+            false => 0,
+        };
+        let table = match computed {
+            0 => BlockTable::default(),
+            _ => self.kv.fork(id, &parent.table, computed),
+        };
+        let mut seq = parent.fork(parent.id.choice, table, computed);
+        seq.id = id;
+        seq.prompt_len = parent.prompt_len.min(tokens.len());
+        seq.chain.truncate(keep);
+        seq.chain.extend(&tokens);
+        seq.tokens = tokens;
+        seq.params = request.params.clone();
+        seq.seed = request.params.seed.unwrap_or(parent.seed);
+        seq.state = SequenceState::Waiting;
+        seq.cached_tokens = computed;
+        Ok(seq)
+    }
+}
+
+/// A fork as output knows requests.
+pub fn accepted(fork: &ForkRequest, arrival: std::time::Duration) -> Accepted {
+    let request = Request::new(RequestId(fork.id.0), Prompt::Tokens(Vec::new()), fork.params.clone());
+    Accepted::new(request, arrival)
+}
