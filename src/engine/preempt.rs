@@ -53,6 +53,9 @@ impl Scheduler {
         // What was planned for this step has not run: there is nothing whole to move.
         let swaps = self.settings.preemption_mode == PreemptionMode::Swap && !scheduled && !seq.held;
         let computed = seq.num_computed;
+        if scheduled {
+            kv.withdraw(&mut seq.table, computed);
+        }
         seq.swapped = if swaps { kv.swap_out(&mut seq.table, computed, &mut plan.moves) } else { None };
         let swapped = seq.swapped.is_some();
         if !swapped {

@@ -20,7 +20,7 @@ impl BlockManager {
             groups.flat_map(|group| &table.group(group)[new.clone()]).for_each(|id| self.pool.taint(*id));
             return;
         }
-        if len > 0 && len % block_size == 0 && full == len / block_size {
+        if full > 0 && full * block_size == len {
             table.checkpoint = Some((len, prefix.chain.hashes()[full - 1]));
         }
         for group in (0..self.config.groups.len()).filter(|_| !new.is_empty()) {

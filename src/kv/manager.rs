@@ -1,10 +1,10 @@
 use super::events::EventLog;
-use super::host::{HostPool, NewSlot};
+use super::host::HostPool;
 use super::prefix::Hit;
 use super::table::NULL;
-use super::{BlockId, BlockPool, BlockTable, CacheKey, CacheSpec, Hits, HostSlot};
+use super::{BlockId, BlockPool, BlockTable, CacheKey, CacheSpec, Hits, HostSlot, Moves};
 use crate::protocol::{
-    BlockChange, BlockView, EvictionPolicy, KvEvent, Medium, PrefixCache, SeqId, Shortage, TierView,
+    BlockChange, BlockView, EvictionPolicy, KvEvent, PrefixCache, SeqId, Shortage, TierView,
 };
 
 /// Gives blocks to sequences: finds cached prefixes, grows tables, copies shared blocks before they
@@ -66,17 +66,6 @@ impl KvConfig {
     }
 }
 
-/// Blocks to copy before a step writes anything, in this order: saves, loads, copies; and each kind
-/// in the order it was planned in.
-#[derive(Debug, Default)]
-pub struct Moves {
-    /// Device to host, because the block is about to be used for something else.
-    pub saves: Vec<(BlockId, HostSlot)>,
-    pub loads: Vec<(HostSlot, BlockId)>,
-    /// A shared block is about to be written: its content goes to a block of the writer's own first.
-    pub copies: Vec<(BlockId, BlockId)>,
-}
-
 /// Since the manager was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvCounts {
@@ -129,11 +118,11 @@ impl BlockManager {
         moves: &mut Moves,
     ) -> Result<BlockTable, Shortage> {
         debug_assert!(hits.tokens() < len && len <= whole);
-        let deepest = hits.iter().filter_map(|(group, _, hit)| match hit {
-            Hit::Device(id) if self.pool.index().tree_group() == Some(group) => Some(id),
+        let in_tree = |group| self.pool.index().tree_group() == Some(group);
+        let deepest = hits.iter().rev().find_map(|(group, _, hit)| match hit {
+            Hit::Device(id) if in_tree(group) => Some(id),
             _ => None,
         });
-        let deepest = deepest.last();
         let lost = self.pool.cost_of(hits.device(), deepest);
         let loaded =
             hits.iter().filter(|(group, _, hit)| !self.is_state(*group) && matches!(hit, Hit::Host(_)));
@@ -342,39 +331,6 @@ impl BlockManager {
         }
     }
 
-    pub(super) fn take(
-        &mut self,
-        table: &mut BlockTable,
-        group: usize,
-        at: usize,
-        moves: &mut Moves,
-    ) -> BlockId {
-        let (id, evicted) = self.pool.take(table.owner).expect("require counted the blocks");
-        self.counts.taken += 1;
-        table.set(group, at, id);
-        if let Some(key) = evicted {
-            self.events.removed(&key, Medium::Device);
-            if let Some(new) = self.host.store(key) {
-                self.save(id, new, moves);
-                self.events.stored_by_name(&key, self.config.block_size, Medium::Host);
-            }
-        }
-        id
-    }
-
-    pub(super) fn save(&mut self, from: BlockId, to: NewSlot, moves: &mut Moves) {
-        if let Some(key) = to.evicted {
-            self.events.removed(&key, Medium::Host);
-            // What it held may have been on its way there in this very step.
-            if let Some(planned) = moves.saves.iter_mut().find(|(_, slot)| *slot == to.slot) {
-                planned.0 = from;
-                return;
-            }
-        }
-        moves.saves.push((from, to.slot));
-        self.counts.saved += 1;
-    }
-
     /// Blocks that lie wholly before what position `computed` still looks at are free, the last one
     /// first.
     fn slide(&mut self, table: &mut BlockTable, computed: usize) {
@@ -442,28 +398,6 @@ impl BlockManager {
         }
     }
 
-    fn hold(&mut self, id: BlockId) {
-        self.pool.hold(id);
-        self.holds.push(id);
-    }
-
-    pub(super) fn pin(&mut self, slot: HostSlot) {
-        self.host.pin(slot);
-        self.pins.push(slot);
-    }
-
-    pub(super) fn end_moves(&mut self) {
-        while let Some(id) = self.holds.pop() {
-            self.pool.drop_hold(id);
-        }
-        while let Some(slot) = self.pins.pop() {
-            self.host.unpin(slot);
-        }
-        while let Some(slot) = self.leaving.pop() {
-            self.host.drop_private(slot);
-        }
-    }
-
     pub(super) fn require(&self, needed: usize, reserved: usize) -> Result<(), Shortage> {
         let (available, cached) = (self.pool.available(), self.pool.cached());
         if needed + reserved <= available {
@@ -486,18 +420,5 @@ impl BlockManager {
 
     pub(super) fn blocks_across(&self, len: usize) -> usize {
         len.div_ceil(self.config.block_size)
-    }
-}
-
-impl Moves {
-    pub fn is_empty(&self) -> bool {
-        self.saves.is_empty() && self.loads.is_empty() && self.copies.is_empty()
-    }
-
-    /// Empties it and keeps the memory.
-    pub fn clear(&mut self) {
-        self.saves.clear();
-        self.loads.clear();
-        self.copies.clear();
     }
 }

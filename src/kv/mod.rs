@@ -7,6 +7,7 @@
 //! | `index` | which block holds which content: by hash, or by a `radix` tree of tokens |
 //! | `table` | the blocks of one sequence, for every cache group |
 //! | `manager` | tables grow: admission, copy-on-write, sliding windows, forks, release |
+//! | `moves` | what is copied between blocks and tiers before a step runs |
 //! | `prefix` | the longest cached prefix of a sequence, over all groups and tiers |
 //! | `cache` | content becomes known, and is forgotten |
 //! | `host` | the second tier: slots in host memory |
@@ -24,6 +25,7 @@ mod hash;
 mod host;
 mod index;
 mod manager;
+mod moves;
 mod offload;
 mod pool;
 mod prefix;
@@ -37,7 +39,8 @@ mod tests;
 
 pub use disk::{DiskError, DiskStore};
 pub use hash::{BlockHash, CacheKey, ExtraKeys, HashChain};
-pub use manager::{BlockManager, KvConfig, KvCounts, Moves};
+pub use manager::{BlockManager, KvConfig, KvCounts};
+pub use moves::Moves;
 pub use pool::BlockPool;
 pub use prefix::{Hits, Prefix};
 pub use swap::SwappedTable;

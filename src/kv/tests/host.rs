@@ -89,6 +89,32 @@ both! {
         world.check([&c]);
     }
 
+    /// A state is copied from its checkpoint after the loads of the step: none may go there.
+    fn a_checkpoint_that_is_copied_from_is_not_loaded_over(cache) {
+        let groups = vec![FULL, STATE];
+        let mut world = World::of(KvConfig { groups, host_blocks: 20, ..config(cache, 9) });
+        let mut a = world.start(&tokens(0..8));
+        world.decode(&mut a, &[8]);
+        world.release(&mut a);
+        let mut other = world.start(&tokens(200..228)); // all 8 blocks
+        world.release(&mut other);
+        let mut b = world.start(&tokens(100..108));
+        world.decode(&mut b, &[108]);
+        world.release(&mut b);
+        // Two blocks hit, one new, a state, and the checkpoint it is copied from: 3 of 8 are left.
+        let (mut a, mut b) = (world.seq(&tokens(0..9)), world.seq(&tokens(100..109)));
+        world.begin();
+        world.admit(&mut b, 99).unwrap();
+        let short = world.admit(&mut a, 99).unwrap_err();
+        assert_eq!((b.hit, short.needed, short.free + short.cached), (8, 4, 3));
+        world.run();
+        world.begin();
+        world.admit(&mut a, 99).unwrap();
+        world.run();
+        assert_eq!((a.hit, world.moves.loads.len()), (8, 3));
+        world.check([&a, &b]);
+    }
+
     fn looks_into_host_memory_are_counted_when_they_were_of_use(cache) {
         let mut world = world(cache, 6, 20);
         let mut a = world.start(&tokens(0..13));

@@ -186,7 +186,7 @@ impl Plain {
             return;
         }
         let parent = &self.running[i % self.running.len()];
-        let keep = if keep % 2 == 0 { parent.computed } else { keep % parent.computed.max(1) };
+        let keep = if keep.is_multiple_of(2) { parent.computed } else { keep % parent.computed.max(1) };
         if keep > 0 && self.world.kv.can_fork(&parent.table, parent.computed, keep) {
             let child = self.world.fork(parent, keep);
             self.running.push(child);
