@@ -64,7 +64,7 @@ impl Folder {
     /// Under another name until it is complete, so that a kill leaves no half block. A power cut may:
     /// nothing is forced to the disk, and the checksum finds it.
     pub fn write(&self, key: &CacheKey, payload: &[u8]) -> io::Result<()> {
-        let unfinished = self.path.join(hex(key) + UNFINISHED);
+        let unfinished = self.path.join(hex(key.as_bytes()) + UNFINISHED);
         let written = (self.create)(&unfinished).and_then(|mut file| {
             file.write_all(&format::header(key, &self.identity, payload))?;
             file.write_all(payload)?;
@@ -115,7 +115,7 @@ impl Folder {
     }
 
     fn file(&self, key: &CacheKey) -> PathBuf {
-        self.path.join(hex(key) + EXTENSION)
+        self.path.join(hex(key.as_bytes()) + EXTENSION)
     }
 
     /// For people: nothing reads it, so a folder where it cannot be written is as good.
@@ -259,5 +259,5 @@ fn key_of(name: &str, extension: &str) -> Option<CacheKey> {
     for (i, byte) in key.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).ok()?;
     }
-    Some(key)
+    Some(CacheKey::from_bytes(key))
 }

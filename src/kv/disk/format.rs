@@ -29,7 +29,7 @@ pub fn header(key: &CacheKey, identity: &[u8; 32], payload: &[u8]) -> [u8; HEADE
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(&MAGIC);
     header[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    header[12..48].copy_from_slice(key);
+    header[12..48].copy_from_slice(key.as_bytes());
     header[48..80].copy_from_slice(identity);
     header[80..88].copy_from_slice(&(payload.len() as u64).to_le_bytes());
     let sum = xxh64(payload, xxh64(&header[..88], 0));
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn every_bit_of_key_identity_and_payload_changes_the_header() {
-        let (key, identity, payload) = ([1; 36], [2; 32], [3; 77]);
+        let (key, identity, payload) = (CacheKey::from_bytes([1; 36]), [2; 32], [3; 77]);
         let whole = header(&key, &identity, &payload);
         let sum = |header: [u8; HEADER_BYTES]| header[88..].to_vec();
         for bit in 0..8 * payload.len() {
@@ -108,9 +108,9 @@ mod tests {
             other[bit / 8] ^= 1 << (bit % 8);
             assert_ne!(sum(header(&key, &identity, &other)), sum(whole), "bit {bit}");
         }
-        let mut other = key;
+        let mut other = *key.as_bytes();
         other[35] ^= 1;
-        assert_ne!(sum(header(&other, &identity, &payload)), sum(whole));
+        assert_ne!(sum(header(&CacheKey::from_bytes(other), &identity, &payload)), sum(whole));
         let mut other = identity;
         other[0] ^= 0x80;
         assert_ne!(sum(header(&key, &other, &payload)), sum(whole));

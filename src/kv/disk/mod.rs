@@ -12,6 +12,7 @@ mod format;
 mod recency;
 mod worker;
 
+use super::CacheKey;
 use crate::protocol::{Medium, TierView};
 use folder::{Create, Folder};
 use recency::Recency;
@@ -22,9 +23,6 @@ use std::sync::Arc;
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 use worker::{Report, Task, Worker};
-
-/// A block's hash, then its cache group as a big-endian number.
-type CacheKey = [u8; 36];
 
 /// What may wait to be written: more is not stored at all, for memory is what the cache is short of.
 const MOST_WAITING_BYTES: usize = 64 << 20;

@@ -42,15 +42,19 @@ impl Recency {
 mod tests {
     use super::*;
 
+    fn key(n: u8) -> CacheKey {
+        CacheKey::from_bytes([n; 36])
+    }
+
     #[test]
     fn the_oldest_is_the_one_that_was_used_last_before_all_others() {
         let mut recency = Recency::default();
         for n in [1, 2, 3, 1] {
-            recency.touch([n; 36]);
+            recency.touch(key(n));
         }
-        assert_eq!((recency.len(), recency.oldest()), (3, Some([2; 36])));
-        recency.remove(&[2; 36]);
-        recency.remove(&[2; 36]);
-        assert_eq!((recency.len(), recency.oldest(), recency.contains(&[2; 36])), (2, Some([3; 36]), false));
+        assert_eq!((recency.len(), recency.oldest()), (3, Some(key(2))));
+        recency.remove(&key(2));
+        recency.remove(&key(2));
+        assert_eq!((recency.len(), recency.oldest(), recency.contains(&key(2))), (2, Some(key(3)), false));
     }
 }

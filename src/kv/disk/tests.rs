@@ -12,7 +12,7 @@ const BYTES: usize = 100;
 const THREE: u64 = 3 * (HEADER_BYTES + BYTES) as u64;
 
 fn key(n: u8) -> CacheKey {
-    [n; 36]
+    CacheKey::from_bytes([n; 36])
 }
 
 fn block(n: u8) -> Vec<u8> {
