@@ -3,11 +3,14 @@
 //!
 //! A family is one small file (`llama`, `qwen2`, `gemma3`) that reads its settings from the file and
 //! builds a stack of `layers`; [`load`] chooses it by name. [`ModelRunner`] turns batches into
-//! passes over that stack. [`Runner`] is the seam: tests and simulations stand behind it too.
+//! passes over that stack; `memory` plans what it may take before it is built. [`Runner`] is the seam:
+//! tests and simulations stand behind it too.
 
 mod batch;
 mod config;
 mod gemma3;
+mod groups;
+mod identity;
 mod layers;
 mod llama;
 mod load;
