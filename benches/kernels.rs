@@ -5,7 +5,9 @@
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use glassbox::compute::cpu::Cpu;
-use glassbox::compute::{AttentionSpec, Backend, CacheShape, Norm, RopeStyle, RopeTable, Span, Write};
+use glassbox::compute::{
+    AttentionSpec, Backend, CacheDtype, CacheShape, Norm, RopeStyle, RopeTable, Span, Write,
+};
 use glassbox::weights::{BlockFormat, Gguf, GgufWriter};
 use std::path::Path;
 
@@ -83,7 +85,8 @@ fn prefill_128_tokens(bencher: Bencher, name: &str) {
 fn attention_at_depth(bencher: Bencher, depth: usize) {
     let (heads, kv_heads, head_dim) = (9, 3, 64);
     let mut cpu = Cpu::new(Some(1));
-    let shape = CacheShape { blocks: depth / 16 + 1, block_size: 16, kv_heads, head_dim };
+    let shape =
+        CacheShape { blocks: depth / 16 + 1, block_size: 16, kv_heads, head_dim, dtype: CacheDtype::F16 };
     let cache = cpu.cache(shape).expect("memory");
     let mut rope = RopeTable::new(RopeStyle::Halves);
     rope.fill(depth - 1..depth, &[1.0; 32]);

@@ -65,8 +65,13 @@ impl Opening {
         let options = LoadOptions {
             max_model_len: settings.max_model_len,
             block_size: settings.block_size,
+            kv_cache_dtype: settings.kv_cache_dtype,
             kv_cache_bytes: settings.kv_cache_bytes,
+            memory_utilization: settings.memory_utilization,
+            host_kv_bytes: settings.host_kv_bytes,
             max_batched_tokens: settings.scheduler.max_num_batched_tokens,
+            // One table for all layers until the block manager keeps one for each group.
+            hybrid_kv_cache: false,
         };
         model::load(file, cpu, &options, &|done, total| report(LoadStage::Repacking, done, total)).map_err(
             |error| {

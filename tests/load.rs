@@ -68,8 +68,7 @@ impl Tiny {
             writer = writer.tensor(name, dims, BlockFormat::F32, bytes);
         }
         let file = Gguf::from_bytes(Path::new("tiny.gguf"), writer.to_bytes()).unwrap();
-        let options =
-            LoadOptions { max_model_len: None, block_size: 16, kv_cache_bytes: None, max_batched_tokens: 16 };
+        let options = LoadOptions { max_batched_tokens: 16, ..LoadOptions::default() };
         load(&file, Cpu::new(Some(1)), &options, &|_, _| ())
     }
 

@@ -7,7 +7,7 @@ mod support;
 use glassbox::compute::cpu::Isa;
 use glassbox::model::{Outputs, Runner};
 use safetensors::SafeTensors;
-use support::{Driven, fixture, load, logits, run};
+use support::{Driven, fixture, load, logits, own_blocks, run};
 
 const CASES: [&str; 4] = ["llama", "llama_f16_linear_rope", "qwen2", "gemma3_text_std"];
 
@@ -57,7 +57,7 @@ fn logits_equal_transformers() {
                     golden.rows(&format!("{prompt}.decode_logits")),
                 );
                 let ids = golden.ids(&format!("{prompt}.input_ids"));
-                let blocks: Vec<u32> = (1..=8).collect();
+                let blocks = own_blocks(&*runner, 1, 128);
                 let driven =
                     Driven { seq: 0, tokens: &ids, start: 0, blocks: blocks.clone(), outputs: Outputs::All };
                 let vocab = runner.limits().vocab_size;
@@ -88,9 +88,10 @@ fn prompt(len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| (i * 37 + 11) % 380).collect()
 }
 
-fn whole(runner: &mut dyn Runner, tokens: &[u32], blocks: &[u32]) -> Vec<Vec<f32>> {
+fn whole(runner: &mut dyn Runner, tokens: &[u32]) -> Vec<Vec<f32>> {
     let vocab = runner.limits().vocab_size;
-    let driven = Driven { seq: 0, tokens, start: 0, blocks: blocks.to_vec(), outputs: Outputs::All };
+    let blocks = own_blocks(runner, 1, tokens.len());
+    let driven = Driven { seq: 0, tokens, start: 0, blocks, outputs: Outputs::All };
     logits(&run(runner, &[driven], vocab), vocab)
 }
 
@@ -99,10 +100,10 @@ fn chunks_of_any_size_equal_the_whole_to_the_bit() {
     for case in CASES {
         let mut runner = load(&fixture(&format!("gguf/{case}.gguf")), 2, Isa::detect());
         let (tokens, vocab) = (prompt(120), runner.limits().vocab_size);
-        let blocks: Vec<u32> = (1..=8).collect();
-        let expected = whole(&mut *runner, &tokens, &blocks);
+        let expected = whole(&mut *runner, &tokens);
         for chunk in [1, 3, 16, 17, 64] {
-            let blocks: Vec<u32> = (9..17).rev().collect();
+            let taken = own_blocks(&*runner, 1, tokens.len()).len() as u32;
+            let blocks: Vec<u32> = own_blocks(&*runner, 1 + taken, 120).into_iter().rev().collect();
             let mut start = 0;
             for part in tokens.chunks(chunk) {
                 let driven =
@@ -126,7 +127,13 @@ fn batched_equals_solo_to_the_bit() {
         let vocab = runner.limits().vocab_size;
         let prompts: Vec<Vec<u32>> =
             (1..=6).map(|i| prompt(7 * i).into_iter().map(|t| (t + i as u32) % 380).collect()).collect();
-        let solo: Vec<_> = prompts.iter().map(|p| whole(&mut *runner, p, &[1, 2, 3])).collect();
+        let solo: Vec<_> = prompts.iter().map(|p| whole(&mut *runner, p)).collect();
+        let mut taken = 0;
+        let mut own = |p: &Vec<u32>| {
+            let blocks = own_blocks(&*runner, 1 + taken, p.len());
+            taken += blocks.len() as u32;
+            blocks
+        };
         let rows: Vec<Driven> = prompts
             .iter()
             .enumerate()
@@ -134,7 +141,7 @@ fn batched_equals_solo_to_the_bit() {
                 seq: i as u64,
                 tokens: p,
                 start: 0,
-                blocks: (0..3).map(|b| 10 + 3 * i as u32 + b).collect(),
+                blocks: own(p),
                 outputs: Outputs::All,
             })
             .collect();
@@ -149,11 +156,9 @@ fn the_number_of_threads_changes_nothing() {
     for case in CASES {
         let path = fixture(&format!("gguf/{case}.gguf"));
         let tokens = prompt(90);
-        let expected = whole(&mut *load(&path, 1, Isa::detect()), &tokens, &[1, 2, 3, 4, 5, 6]);
+        let expected = whole(&mut *load(&path, 1, Isa::detect()), &tokens);
         for threads in [2, 3, 5] {
-            assert!(
-                whole(&mut *load(&path, threads, Isa::detect()), &tokens, &[1, 2, 3, 4, 5, 6]) == expected
-            );
+            assert!(whole(&mut *load(&path, threads, Isa::detect()), &tokens) == expected);
         }
     }
 }

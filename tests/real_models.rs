@@ -10,7 +10,7 @@ use glassbox::sample::Sampled;
 use glassbox::weights::{Catalogue, ModelDirs, find};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
-use support::{Driven, load, run};
+use support::{Driven, load, own_blocks, run};
 
 const PROMPTS: [&str; 4] = ["chat", "code", "long", "multilingual"];
 
@@ -70,7 +70,7 @@ fn check(model: &str) {
         return;
     };
     let mut runner = load(&found.path, 2, Isa::detect());
-    let blocks: Vec<u32> = (1..=32).collect();
+    let blocks = own_blocks(&*runner, 1, 512);
     let (mut agreeing, mut positions, mut kl) = (0, 0, 0.0);
     for prompt in PROMPTS {
         let ids = golden.ids(&format!("{prompt}.input_ids"));

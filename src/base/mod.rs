@@ -1,13 +1,16 @@
-//! What every layer may lean on: time, small numbers, small words. No I/O, no policy.
+//! What every layer may lean on: time, memory, small numbers, small words. No policy, and no I/O but
+//! a look at what the system says of memory.
 
 mod clock;
 mod histogram;
+mod memory;
 mod nearest;
 mod ring;
 mod visible;
 
 pub use clock::Clock;
 pub use histogram::Summary;
+pub use memory::Memory;
 pub use nearest::nearest;
 pub use ring::Ring;
 pub use visible::{escape, is_dangerous, visible};

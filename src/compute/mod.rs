@@ -7,7 +7,7 @@
 
 pub mod cpu;
 
-use crate::weights::{Gguf, Tensor};
+use crate::weights::{Gguf, Tensor, TensorInfo};
 
 /// The device failed: what was tried and what it said.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -96,9 +96,38 @@ impl RopeTable {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheShape {
     pub blocks: usize,
+    /// Tokens of a block.
     pub block_size: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
+    pub dtype: CacheDtype,
+}
+
+impl CacheShape {
+    /// Bytes of one block: keys and values of all heads.
+    pub fn block_bytes(&self) -> usize {
+        self.block_size * self.kv_heads * self.dtype.token_bytes(self.head_dim)
+    }
+}
+
+/// What keys and values are stored as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheDtype {
+    #[default]
+    F16,
+    Bf16,
+    /// Bytes around zero; each token's key and each token's value has an f32 scale in every head.
+    Int8,
+}
+
+impl CacheDtype {
+    /// Bytes of one token's key and value in one head.
+    pub fn token_bytes(self, head_dim: usize) -> usize {
+        match self {
+            CacheDtype::F16 | CacheDtype::Bf16 => 2 * head_dim * 2,
+            CacheDtype::Int8 => 2 * (head_dim + 4),
+        }
+    }
 }
 
 /// How queries, keys and values of a layer are made ready and used.
@@ -213,10 +242,24 @@ pub trait Backend: Send + Sized + 'static {
     /// `out[i] = x[rows[i]]`, rows of `columns`.
     fn gather(&mut self, out: &mut Self::Buf, x: &Self::Buf, rows: &[usize], columns: usize) -> Result<()>;
 
+    /// Bytes that [`Backend::matrix`] takes for a tensor, to be known before it is loaded.
+    fn matrix_bytes(&self, tensor: &TensorInfo) -> usize;
+
+    /// Bytes that the operations keep for themselves, beside every buffer, when they work on `rows`
+    /// rows of at most `columns`.
+    fn scratch_bytes(&self, rows: usize, columns: usize) -> usize;
+
     /// What one multiplication with a matrix reads, and multiplies with for each row.
     fn matrix_size(&self, w: &Self::Matrix) -> MatrixSize;
 
     fn copy_blocks(&mut self, cache: &mut Self::Cache, copies: &[(u32, u32)]) -> Result<()>;
+
+    /// The bytes of a block, as they lie in the cache: [`CacheShape::block_bytes`] of them. Waits for
+    /// everything queued.
+    fn read_block(&mut self, cache: &Self::Cache, block: u32, out: &mut [u8]) -> Result<()>;
+
+    /// Puts back what `read_block` gave, for a cache of the same shape.
+    fn write_block(&mut self, cache: &mut Self::Cache, block: u32, from: &[u8]) -> Result<()>;
 
     /// Waits for everything queued; the first `len` values, to be read and changed.
     fn download<'a>(&mut self, x: &'a mut Self::Buf, len: usize) -> Result<&'a mut [f32]>;

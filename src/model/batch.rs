@@ -57,6 +57,14 @@ impl Batch {
         &self.blocks[row.blocks.start + group * len..][..len]
     }
 
+    /// Becomes equal to `other`, in the memory it has.
+    pub fn copy_from(&mut self, other: &Batch) {
+        self.copies.clone_from(&other.copies);
+        self.tokens.clone_from(&other.tokens);
+        self.blocks.clone_from(&other.blocks);
+        self.rows.clone_from(&other.rows);
+    }
+
     /// Empties it and keeps the memory.
     pub fn clear(&mut self) {
         self.copies.clear();

@@ -1,4 +1,4 @@
-use crate::compute::RopeStyle;
+use crate::compute::{CacheDtype, RopeStyle};
 use crate::weights::{Gguf, GgufError};
 
 /// What a decoder's file says of its shape, under `{architecture}.*`.
@@ -109,9 +109,9 @@ impl ModelConfig {
             .collect()
     }
 
-    /// Keys and values of one token in all layers, as f16.
-    pub(super) fn kv_bytes_per_token(&self) -> usize {
-        self.layers * 2 * self.kv_heads * self.head_dim * 2
+    /// Keys and values of one token in all layers.
+    pub(super) fn kv_bytes_per_token(&self, dtype: CacheDtype) -> usize {
+        self.layers * self.kv_heads * dtype.token_bytes(self.head_dim)
     }
 
     pub(super) fn qkv_rows(&self) -> usize {
@@ -152,11 +152,8 @@ pub(super) struct Rope {
 mod tests {
     use super::*;
 
-    /// BUGLOG A01: Llama 3's scaling (factor 8, low 1, high 4, original context 8192), which GGUF
-    /// stores as one factor for each pair, against the formula of the Llama 3.1 release.
-    #[test]
-    fn llama3_factors_give_the_reference_frequencies() {
-        let config = ModelConfig {
+    fn of_one_head() -> ModelConfig {
+        ModelConfig {
             architecture: "llama".into(),
             layers: 1,
             dim: 128,
@@ -170,7 +167,23 @@ mod tests {
             rope_base: 500_000.0,
             rope_dims: 128,
             rope_scaling: 1.0,
-        };
+        }
+    }
+
+    /// SmolLM2-135M: 30 layers of 3 key heads of 64.
+    #[test]
+    fn a_token_costs_two_bytes_a_number_or_one_and_two_scales_a_head() {
+        let config = ModelConfig { layers: 30, kv_heads: 3, head_dim: 64, ..of_one_head() };
+        assert_eq!(config.kv_bytes_per_token(CacheDtype::F16), 30 * 3 * 2 * 64 * 2);
+        assert_eq!(config.kv_bytes_per_token(CacheDtype::Bf16), 30 * 3 * 2 * 64 * 2);
+        assert_eq!(config.kv_bytes_per_token(CacheDtype::Int8), 30 * 3 * 2 * (64 + 4));
+    }
+
+    /// BUGLOG A01: Llama 3's scaling (factor 8, low 1, high 4, original context 8192), which GGUF
+    /// stores as one factor for each pair, against the formula of the Llama 3.1 release.
+    #[test]
+    fn llama3_factors_give_the_reference_frequencies() {
+        let config = of_one_head();
         let plain: Vec<f64> = (0..64).map(|i| 500_000f64.powf(-f64::from(2 * i) / 128.0)).collect();
         let reference: Vec<f64> = plain
             .iter()

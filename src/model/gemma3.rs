@@ -5,6 +5,7 @@ use super::config::{ModelConfig, Rope};
 use super::layers::{Attention, Decoder, FeedForward};
 use super::load::{LoadError, Loader};
 use crate::compute::{Activation, Backend, RopeStyle};
+use crate::weights::Gguf;
 
 /// Into the decoder's ropes.
 const GLOBAL: usize = 0;
@@ -14,8 +15,8 @@ const LOCAL: usize = 1;
 const PATTERN: u64 = 6;
 
 struct Sizes {
-    window: usize,
-    pattern: usize,
+    /// Of each layer.
+    windows: Vec<Option<usize>>,
     /// Multiplies scores.
     scale: f32,
 }
@@ -26,10 +27,8 @@ pub(super) fn load<B: Backend>(
 ) -> Result<Decoder<B>, LoadError> {
     let file = loader.file();
     let local_base = file.f32("gemma3.rope.freq_base_swa")?.unwrap_or(10_000.0);
-    let pattern = file.u64("gemma3.attention.sliding_window_pattern")?.unwrap_or(PATTERN).max(1);
     let sizes = Sizes {
-        window: file.require_u64("gemma3.attention.sliding_window")? as usize,
-        pattern: pattern as usize,
+        windows: windows(file, config)?,
         // The 27B divides by the width per head, the others by the head's size.
         scale: match config.layers {
             62 => 1.0 / ((config.dim / config.heads) as f32).sqrt(),
@@ -50,13 +49,22 @@ pub(super) fn load<B: Backend>(
     })
 }
 
+/// Tokens that each layer sees; `None` is all of them.
+pub(super) fn windows(file: &Gguf, config: &ModelConfig) -> Result<Vec<Option<usize>>, LoadError> {
+    let pattern = file.u64("gemma3.attention.sliding_window_pattern")?.unwrap_or(PATTERN).max(1);
+    // A token sees itself at least.
+    let window = file.require_u64("gemma3.attention.sliding_window")?.max(1) as usize;
+    let global = |layer: u64| (layer + 1).is_multiple_of(pattern);
+    Ok((0..config.layers as u64).map(|layer| (!global(layer)).then_some(window)).collect())
+}
+
 fn layer<B: Backend>(
     loader: &mut Loader<B>,
     config: &ModelConfig,
     sizes: &Sizes,
     i: usize,
 ) -> Result<(Attention<B>, FeedForward<B>), LoadError> {
-    let global = (i + 1).is_multiple_of(sizes.pattern);
+    let window = sizes.windows[i];
     let (dim, eps) = (config.dim, config.eps);
     let post_norm = loader.norm(i, "post_attention_norm", dim, eps)?;
     let attention = Attention {
@@ -76,8 +84,8 @@ fn layer<B: Backend>(
         kv_heads: config.kv_heads,
         head_dim: config.head_dim,
         scale: sizes.scale,
-        window: if global { None } else { Some(sizes.window) },
-        rope: if global { GLOBAL } else { LOCAL },
+        window,
+        rope: if window.is_none() { GLOBAL } else { LOCAL },
     };
     let norm = loader.norm(i, "ffn_norm", dim, eps)?;
     let post_norm = loader.norm(i, "post_ffw_norm", dim, eps)?;

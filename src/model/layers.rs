@@ -3,6 +3,7 @@
 //! Shapes: `x: [tokens, dim]` is the residual stream, which every part adds to.
 
 use super::config::Rope;
+use super::groups::Place;
 use crate::compute::{
     Activation, AttentionSpec, Backend, Gate, MatrixSize, Norm, Result, RopeTable, Span, Write,
 };
@@ -36,8 +37,11 @@ pub(super) struct Pass<'a, B: Backend> {
     pub(super) backend: &'a mut B,
     pub(super) group: &'a dyn Communicator<B>,
     pub(super) caches: &'a mut [B::Cache],
+    /// Of each layer: its cache, and the group whose block tables it uses.
+    pub(super) places: &'a [Place],
     pub(super) ropes: &'a [RopeTable],
-    pub(super) spans: &'a [Span<'a>],
+    /// For each cache group, the rows with their tables in it.
+    pub(super) spans: &'a [Vec<Span<'a>>],
     pub(super) tokens: &'a [u32],
 }
 
@@ -105,11 +109,12 @@ impl<B: Backend> Attention<B> {
             key_norm: self.key_norm.as_ref().map(RmsNorm::as_op),
             rope: &pass.ropes[self.rope],
         };
-        let cache = &mut pass.caches[layer];
+        let place = pass.places[layer];
+        let (cache, spans) = (&mut pass.caches[place.cache], &pass.spans[place.group]);
         let bias = self.bias.as_ref();
         pass.backend.project(qkv, x, rows, Some(self.norm.as_op()), &self.qkv, Write::Store { bias })?;
-        pass.backend.store_kv(qkv, pass.spans, &spec, cache)?;
-        pass.backend.attend(attended, qkv, pass.spans, &spec, cache)?;
+        pass.backend.store_kv(qkv, spans, &spec, cache)?;
+        pass.backend.attend(attended, qkv, spans, &spec, cache)?;
         self.output.forward(pass, x, attended, projected)
     }
 }

@@ -1,14 +1,18 @@
 //! From a file to a model that runs: which family, which tensors, how much memory.
 
 use super::config::{ConfigError, ModelConfig};
+use super::groups::CacheLayout;
+use super::identity::cache_identity;
 use super::layers::{Embedding, FeedForward, Head, RmsNorm, RowParallel};
-use super::memory::{DoesNotFit, Wanted, available_bytes};
-use super::model_runner::ModelRunner;
+use super::memory::{DoesNotFit, Wanted};
+use super::model_runner::{self, ModelRunner};
 use super::{KvPlan, ModelLimits, Runner, gemma3, llama, qwen2};
-use crate::compute::{Activation, Backend, DeviceError, MatrixSize, RopeStyle};
+use crate::base::Memory;
+use crate::compute::{Activation, Backend, CacheDtype, CacheShape, DeviceError, MatrixSize, RopeStyle};
 use crate::kv::CacheSpec;
 use crate::parallel::Solo;
-use crate::weights::{Gguf, GgufError, Tensor, decode};
+use crate::protocol::{KvCacheDtype, MemoryPlan};
+use crate::weights::{Gguf, GgufError, Tensor, TensorInfo, decode};
 use std::collections::HashSet;
 
 /// Families by the name that files give them (`general.architecture`).
@@ -18,8 +22,31 @@ pub const SUPPORTED: &[&str] = &["llama", "qwen2", "gemma3"];
 pub struct LoadOptions {
     pub max_model_len: Option<usize>,
     pub block_size: usize,
+    pub kv_cache_dtype: KvCacheDtype,
     pub kv_cache_bytes: Option<usize>,
+    /// Most of the available memory that all of it may take.
+    pub memory_utilization: f32,
+    /// Memory that the caller will take for blocks outside the cache: planned, not allocated here.
+    pub host_kv_bytes: usize,
     pub max_batched_tokens: usize,
+    /// Layers with a window keep only what it shows, in cache groups of their own. Without, every layer
+    /// keeps everything, in one group (vLLM's `disable_hybrid_kv_cache_manager`).
+    pub hybrid_kv_cache: bool,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            max_model_len: None,
+            block_size: 16,
+            kv_cache_dtype: KvCacheDtype::F16,
+            kv_cache_bytes: None,
+            memory_utilization: 0.9,
+            host_kv_bytes: 0,
+            max_batched_tokens: 512,
+            hybrid_kv_cache: true,
+        }
+    }
 }
 
 /// A model that is ready, and what its loading decided.
@@ -31,6 +58,7 @@ pub struct Loaded {
     pub weight_bytes: usize,
     pub kv_bytes_per_token: usize,
     pub kv: KvPlan,
+    pub memory: MemoryPlan,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -63,20 +91,36 @@ pub fn load<B: Backend>(
         ConfigError::File(e) => LoadError::File(e),
         value => unsupported(value.to_string()),
     })?;
-    let mut loader = Loader::new(file, backend, progress);
-    let decoder = match config.architecture.as_str() {
-        "qwen2" => qwen2::load(&mut loader, &config)?,
-        "gemma3" => gemma3::load(&mut loader, &config)?,
-        _ => llama::load(&mut loader, &config, RopeStyle::Interleaved)?,
+    if options.block_size == 0 {
+        return Err(unsupported("blocks of 0 tokens hold nothing".into()));
+    }
+    let dtype = match options.kv_cache_dtype {
+        KvCacheDtype::F16 => CacheDtype::F16,
+        KvCacheDtype::Bf16 => CacheDtype::Bf16,
+        KvCacheDtype::Int8 => CacheDtype::Int8,
     };
-    loader.all_used()?;
-    let kv = Wanted {
-        bytes_per_token: config.kv_bytes_per_token(),
+    let layout = CacheLayout::new(&cache_specs(file, &config, options.hybrid_kv_cache)?);
+    let shape = CacheShape {
+        blocks: 0,
         block_size: options.block_size,
+        kv_heads: config.kv_heads,
+        head_dim: config.head_dim,
+        dtype,
+    };
+    let bytes_per_block = layout.group_size * shape.block_bytes();
+    let (kv, memory) = Wanted {
+        groups: &layout.groups,
+        block_size: options.block_size,
+        block_bytes: bytes_per_block,
+        chunk: options.max_batched_tokens,
         trained: config.context_length,
         max_model_len: options.max_model_len,
         kv_cache_bytes: options.kv_cache_bytes,
-        available: available_bytes(),
+        host_kv_bytes: options.host_kv_bytes,
+        weights: weight_bytes(file, &backend),
+        workspace: model_runner::workspace_bytes(&config, options.max_batched_tokens, &backend),
+        available: Memory::now().available.map(|bytes| bytes as usize),
+        utilization: options.memory_utilization,
     }
     .plan()?;
     let limits = ModelLimits {
@@ -86,21 +130,54 @@ pub fn load<B: Backend>(
         max_outputs: options.max_batched_tokens,
         block_size: kv.block_size,
         num_blocks: kv.blocks,
-        bytes_per_block: config.kv_bytes_per_token() * kv.block_size,
-        groups: vec![CacheSpec::Full],
-        cache_identity: String::new(),
+        bytes_per_block,
+        groups: layout.groups.clone(),
+        cache_identity: cache_identity(file, architecture, options.kv_cache_dtype, kv.block_size, &layout),
     };
+    let mut loader = Loader::new(file, backend, progress);
+    let decoder = match config.architecture.as_str() {
+        "qwen2" => qwen2::load(&mut loader, &config)?,
+        "gemma3" => gemma3::load(&mut loader, &config)?,
+        _ => llama::load(&mut loader, &config, RopeStyle::Interleaved)?,
+    };
+    loader.all_used()?;
     let weight_bytes = loader.size().bytes;
-    let runner = ModelRunner::new(loader.backend, decoder, Box::new(Solo), &config, limits)?;
+    let shape = CacheShape { blocks: kv.blocks, ..shape };
+    let runner = ModelRunner::new(loader.backend, decoder, Box::new(Solo), &config, layout, shape, limits)?;
     Ok(Loaded {
         runner: Box::new(runner),
         architecture: config.architecture.clone(),
         layers: config.layers,
         trained_context_length: config.context_length,
         weight_bytes,
-        kv_bytes_per_token: config.kv_bytes_per_token(),
+        kv_bytes_per_token: config.kv_bytes_per_token(dtype),
         kv,
+        memory,
     })
+}
+
+/// What each layer keeps of the past.
+fn cache_specs(file: &Gguf, config: &ModelConfig, hybrid: bool) -> Result<Vec<CacheSpec>, LoadError> {
+    if config.architecture != "gemma3" || !hybrid {
+        return Ok(vec![CacheSpec::Full; config.layers]);
+    }
+    let spec = |window| match window {
+        None => CacheSpec::Full,
+        Some(window) => CacheSpec::Sliding { window },
+    };
+    Ok(gemma3::windows(file, config)?.into_iter().map(spec).collect())
+}
+
+/// All weights as the device will hold them: matrices in its own layout, vectors as f32. Token
+/// embeddings stay in the file, and are a matrix as well where they are the head too.
+fn weight_bytes(file: &Gguf, backend: &impl Backend) -> usize {
+    let tied = file.tensor("output.weight").is_none();
+    let of = |tensor: &TensorInfo| match tensor.rows() {
+        _ if tensor.name == "token_embd.weight" && !tied => 0,
+        1 => tensor.elements() * size_of::<f32>(),
+        _ => backend.matrix_bytes(tensor),
+    };
+    file.tensors().iter().map(of).sum()
 }
 
 /// Takes tensors from the file by name, checks their shape, and puts them on the device.

@@ -1,4 +1,7 @@
-//! How much memory the KV cache may take, decided before anything is allocated.
+//! How much memory everything takes, decided before anything is allocated.
+
+use crate::kv::CacheSpec;
+use crate::protocol::MemoryPlan;
 
 /// Blocks of the pool, and the longest sequence they serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,17 +22,25 @@ pub enum DoesNotFit {
     Memory(String),
 }
 
-/// What a plan starts from.
+/// What a plan starts from. All sizes in bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
-    pub(super) bytes_per_token: usize,
+pub(super) struct Wanted<'a> {
+    pub(super) groups: &'a [CacheSpec],
     pub(super) block_size: usize,
+    pub(super) block_bytes: usize,
+    /// Most tokens that a sequence brings in one step.
+    pub(super) chunk: usize,
     /// Trained context, and what the user asked for instead.
     pub(super) trained: usize,
     pub(super) max_model_len: Option<usize>,
     pub(super) kv_cache_bytes: Option<usize>,
-    /// Free after the weights are loaded; `None` when the system does not say.
+    pub(super) host_kv_bytes: usize,
+    pub(super) weights: usize,
+    pub(super) workspace: usize,
+    /// Before anything was loaded; `None` when the system does not say.
     pub(super) available: Option<usize>,
+    /// Most of it that everything together may take.
+    pub(super) utilization: f32,
 }
 
 /// Sequences of full length that the pool holds when memory is plenty.
@@ -38,46 +49,147 @@ const CONTEXTS: usize = 4;
 /// Sequences shorter than this are no use.
 const LEAST_TOKENS: usize = 64;
 
-impl Wanted {
-    /// Memory is `kv_cache_bytes`, or a quarter of what is free and enough for four full contexts at most.
-    /// A context nobody asked for is shortened to what fits; one that was asked for is refused
-    /// (BUGLOG L18).
-    pub(super) fn plan(&self) -> Result<KvPlan, DoesNotFit> {
+impl Wanted<'_> {
+    /// The KV cache takes `kv_cache_bytes`; or else a quarter of what is free beside the weights, more
+    /// if the context asked for needs more, enough for four full contexts at most. A context nobody
+    /// asked for is shortened to what fits; one that was asked for is refused (BUGLOG L18).
+    pub(super) fn plan(&self) -> Result<(KvPlan, MemoryPlan), DoesNotFit> {
         let wanted = self.max_model_len.unwrap_or(self.trained);
         if wanted > self.trained {
             return Err(DoesNotFit::BeyondTraining { wanted, trained: self.trained });
         }
-        let block_bytes = self.bytes_per_token * self.block_size;
-        let most = wanted.div_ceil(self.block_size).saturating_mul(CONTEXTS);
-        let budget = self.kv_cache_bytes.or(self.available.map(|free| free / 4));
-        let blocks = match (budget, self.kv_cache_bytes) {
-            (Some(budget), Some(_)) => budget / block_bytes,
-            (Some(budget), None) => (budget / block_bytes).min(most),
-            (None, _) => most,
-        };
-        let holds = blocks * self.block_size;
-        if holds < wanted.min(LEAST_TOKENS) || (self.max_model_len.is_some() && holds < wanted) {
-            return Err(DoesNotFit::Memory(format!(
-                "a context of {wanted} tokens needs {} MiB of KV cache, {} MiB are {}; it would hold {holds} tokens",
-                (wanted * self.bytes_per_token).div_ceil(1 << 20),
-                (blocks * block_bytes) >> 20,
-                if self.kv_cache_bytes.is_some() { "allowed" } else { "a quarter of what is free" },
-            )));
+        let room = self.room();
+        if let (Some(asked), Some(room)) = (self.kv_cache_bytes, room)
+            && asked > room
+        {
+            return Err(self.too_much(asked, None));
         }
-        Ok(KvPlan {
+        let blocks = self.blocks(wanted, room);
+        let holds = self.longest(blocks, wanted);
+        if holds < wanted.min(LEAST_TOKENS) || (self.max_model_len.is_some() && holds < wanted) {
+            return Err(match self.kv_cache_bytes {
+                Some(allowed) => self.too_little(allowed, wanted, holds),
+                None => {
+                    self.too_much((self.blocks_for(wanted) + 1) * self.block_bytes, Some((wanted, holds)))
+                }
+            });
+        }
+        let kv = KvPlan {
             blocks: blocks + 1,
             block_size: self.block_size,
-            max_model_len: wanted.min(holds),
-            bytes: (blocks + 1) * block_bytes,
-        })
+            max_model_len: holds,
+            bytes: (blocks + 1) * self.block_bytes,
+        };
+        Ok((kv, self.memory(kv.bytes)))
+    }
+
+    /// Blocks that a sequence of so many tokens owns at most. In a group with a window those are the
+    /// blocks of the window and of the step's own tokens, and one more because neither begins at a
+    /// block's edge.
+    pub(super) fn blocks_for(&self, tokens: usize) -> usize {
+        let all = tokens.div_ceil(self.block_size);
+        let of_group = |spec: &CacheSpec| match spec {
+            CacheSpec::Full => all,
+            CacheSpec::Sliding { window } => {
+                all.min((window.saturating_sub(1) + self.chunk).div_ceil(self.block_size) + 1)
+            }
+            CacheSpec::Recurrent => 1,
+        };
+        self.groups.iter().map(of_group).sum()
+    }
+
+    /// The longest sequence, up to `most`, that so many blocks serve.
+    fn longest(&self, blocks: usize, most: usize) -> usize {
+        let (mut fits, mut too_long) = (0, most + 1);
+        while too_long - fits > 1 {
+            let middle = fits.midpoint(too_long);
+            if self.blocks_for(middle) <= blocks { fits = middle } else { too_long = middle }
+        }
+        fits
+    }
+
+    /// The null block left out.
+    fn blocks(&self, wanted: usize, room: Option<usize>) -> usize {
+        if let Some(bytes) = self.kv_cache_bytes {
+            return bytes / self.block_bytes;
+        }
+        let most = self.blocks_for(wanted).saturating_mul(CONTEXTS);
+        let (Some(available), Some(room)) = (self.available, room) else { return most };
+        let quarter = available.saturating_sub(self.others()) / 4 / self.block_bytes;
+        let asked = self.max_model_len.map_or(0, |len| self.blocks_for(len));
+        quarter.max(asked).min(most).min((room / self.block_bytes).saturating_sub(1))
+    }
+
+    /// Everything but the KV cache.
+    fn others(&self) -> usize {
+        self.weights + self.workspace + self.host_kv_bytes
+    }
+
+    fn budget(&self) -> Option<usize> {
+        Some((self.available? as f64 * f64::from(self.utilization)) as usize)
+    }
+
+    /// Most that the KV cache may take.
+    fn room(&self) -> Option<usize> {
+        Some(self.budget()?.saturating_sub(self.others()))
+    }
+
+    fn memory(&self, kv_cache: usize) -> MemoryPlan {
+        let available = self.available.unwrap_or(0);
+        MemoryPlan {
+            available: available as u64,
+            weights: self.weights as u64,
+            kv_cache: kv_cache as u64,
+            workspace: self.workspace as u64,
+            host_kv_cache: self.host_kv_bytes as u64,
+            left: available.saturating_sub(self.others() + kv_cache) as u64,
+        }
+    }
+
+    /// A KV cache of so many bytes, for a context where one is meant and beside the one that would fit.
+    fn too_much(&self, kv_cache: usize, context: Option<(usize, usize)>) -> DoesNotFit {
+        let host = match self.host_kv_bytes {
+            0 => String::new(),
+            bytes => format!(" + KV cache on the host {}", mib(bytes)),
+        };
+        let of = context.map_or_else(String::new, |(wanted, _)| format!(" for a context of {wanted} tokens"));
+        let instead = match context.map_or_else(
+            || self.longest((self.room().unwrap_or(0) / self.block_bytes).saturating_sub(1), self.trained),
+            |(_, holds)| holds,
+        ) {
+            0 => String::new(),
+            tokens => format!("; a context of {tokens} tokens would"),
+        };
+        DoesNotFit::Memory(format!(
+            "weights {} + workspace {}{host} + KV cache {}{of} do not fit in {} available x {} (memory utilization){instead}",
+            mib(self.weights),
+            mib(self.workspace),
+            mib(kv_cache),
+            mib(self.available.unwrap_or(0)),
+            self.utilization,
+        ))
+    }
+
+    fn too_little(&self, allowed: usize, wanted: usize, holds: usize) -> DoesNotFit {
+        DoesNotFit::Memory(format!(
+            "a context of {wanted} tokens needs {} of KV cache and {} are allowed, which hold {holds} tokens",
+            mib(self.blocks_for(wanted) * self.block_bytes),
+            mib(allowed),
+        ))
     }
 }
 
-/// Memory the system would give without swapping.
-pub(super) fn available_bytes() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<usize>().ok().map(|kib| kib << 10)
+/// `1,118 MiB`, rounded up.
+fn mib(bytes: usize) -> String {
+    let digits = bytes.div_ceil(1 << 20).to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text + " MiB"
 }
 
 #[cfg(test)]
@@ -85,38 +197,103 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    const GIB: usize = 1 << 30;
+
     const WANTED: Wanted = Wanted {
-        bytes_per_token: 1 << 10,
+        groups: &[CacheSpec::Full],
         block_size: 16,
+        block_bytes: 16 << 10,
+        chunk: 512,
         trained: 8192,
         max_model_len: None,
         kv_cache_bytes: None,
-        available: Some(16 << 30),
+        host_kv_bytes: 0,
+        weights: GIB,
+        workspace: GIB / 8,
+        available: Some(16 * GIB),
+        utilization: 0.9,
     };
 
+    fn refused(wanted: Wanted) -> String {
+        wanted.plan().unwrap_err().to_string()
+    }
+
     #[test]
-    fn plenty_of_memory_holds_four_contexts() {
-        let plan = WANTED.plan().unwrap();
-        assert_eq!((plan.blocks, plan.max_model_len), (4 * 512 + 1, 8192));
+    fn plenty_of_memory_holds_four_contexts_and_everything_is_accounted_for() {
+        let (kv, memory) = WANTED.plan().unwrap();
+        assert_eq!((kv.blocks, kv.max_model_len), (4 * 512 + 1, 8192));
+        assert_eq!(memory.kv_cache, kv.bytes as u64);
+        let parts = memory.weights + memory.workspace + memory.kv_cache + memory.host_kv_cache;
+        assert_eq!(parts + memory.left, memory.available);
     }
 
     /// BUGLOG L18: a million tokens of trained context on a small machine.
     #[test]
     fn a_context_nobody_asked_for_is_shortened_and_one_asked_for_is_refused() {
-        let huge = Wanted { bytes_per_token: 128 << 10, trained: 1 << 20, ..WANTED };
-        let plan = huge.plan().unwrap();
-        assert_eq!(plan.max_model_len, (4 << 30) / (128 << 10));
-        assert!(plan.bytes <= (4 << 30) + ((16 * 128) << 10));
-        let refused = Wanted { max_model_len: Some(1 << 20), ..huge }.plan().unwrap_err().to_string();
-        assert!(refused.contains("131072 MiB") && refused.contains("4096 MiB"), "{refused}");
+        let huge = Wanted { block_bytes: 16 * (128 << 10), trained: 1 << 20, ..WANTED };
+        let (kv, _) = huge.plan().unwrap();
+        let quarter = (16 * GIB - GIB - GIB / 8) / 4;
+        assert!(kv.bytes <= quarter + huge.block_bytes && kv.bytes > quarter - huge.block_bytes);
+        assert_eq!(kv.max_model_len, (kv.blocks - 1) * 16);
+        let refused = refused(Wanted { max_model_len: Some(1 << 20), ..huge });
+        // 16 x 0.9 - 1.125 GiB in blocks of 2 MiB, the null block left out.
+        let would = (((16 * GIB) as f64 * f64::from(0.9f32)) as usize - GIB - GIB / 8) / (2 << 20) - 1;
+        for part in [
+            "weights 1,024 MiB + workspace 128 MiB + KV cache 131,074 MiB for a context of 1048576 tokens",
+            "16,384 MiB available x 0.9",
+            &format!("a context of {} tokens would", would * 16),
+        ] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_context_that_was_asked_for_may_take_more_than_a_quarter() {
+        let asked = Wanted { block_bytes: 16 * (128 << 10), trained: 1 << 20, ..WANTED };
+        let (kv, memory) = Wanted { max_model_len: Some(65_536), ..asked }.plan().unwrap();
+        assert_eq!(kv.max_model_len, 65_536);
+        assert!(memory.kv_cache as usize > 8 * GIB && memory.left > 0);
     }
 
     #[test]
     fn a_budget_is_kept_and_a_longer_context_than_trained_refused() {
-        let plan = Wanted { kv_cache_bytes: Some(1 << 20), ..WANTED }.plan().unwrap();
-        assert_eq!((plan.blocks, plan.max_model_len), (64 + 1, 1024));
+        let (kv, _) = Wanted { kv_cache_bytes: Some(1 << 20), ..WANTED }.plan().unwrap();
+        assert_eq!((kv.blocks, kv.max_model_len), (64 + 1, 1024));
         let beyond = Wanted { max_model_len: Some(9000), ..WANTED }.plan();
         assert_eq!(beyond, Err(DoesNotFit::BeyondTraining { wanted: 9000, trained: 8192 }));
         assert!(Wanted { kv_cache_bytes: Some(0), ..WANTED }.plan().is_err());
+        let small = refused(Wanted { kv_cache_bytes: Some(1 << 20), max_model_len: Some(4096), ..WANTED });
+        assert!(small.contains("4096 tokens needs 4 MiB") && small.contains("hold 1024 tokens"), "{small}");
+    }
+
+    /// Killed by the system would be the alternative.
+    #[test]
+    fn a_budget_beyond_the_memory_is_refused_before_anything_is_loaded() {
+        let refused = refused(Wanted { kv_cache_bytes: Some(14 * GIB), host_kv_bytes: GIB, ..WANTED });
+        assert!(refused.contains("KV cache on the host 1,024 MiB + KV cache 14,336 MiB"), "{refused}");
+        assert!(refused.contains("a context of 8192 tokens would"), "{refused}");
+        let heavy = self::refused(Wanted { weights: 15 * GIB, ..WANTED });
+        assert!(heavy.contains("weights 15,360 MiB") && !heavy.contains("would"), "{heavy}");
+        assert!(Wanted { utilization: 1.0, weights: 15 * GIB, ..WANTED }.plan().is_ok());
+    }
+
+    #[test]
+    fn a_window_costs_its_own_length_and_no_more() {
+        let groups = [CacheSpec::Full, CacheSpec::Sliding { window: 512 }];
+        let wanted = Wanted { groups: &groups, ..WANTED };
+        assert_eq!(wanted.blocks_for(100), 7 + 7);
+        // 511 tokens of the past and 512 of the step are 64 blocks, and one for the edges.
+        assert_eq!(wanted.blocks_for(8192), 512 + 65);
+        for blocks in [0, 1, 14, 100, 130, 577, 5000] {
+            let longest = wanted.longest(blocks, 8192);
+            assert!(wanted.blocks_for(longest) <= blocks);
+            assert!(longest == 8192 || wanted.blocks_for(longest + 1) > blocks);
+        }
+    }
+
+    #[test]
+    fn without_word_from_the_system_there_is_room_for_four_contexts() {
+        let (kv, memory) = Wanted { available: None, ..WANTED }.plan().unwrap();
+        assert_eq!((kv.blocks, memory.available, memory.left), (4 * 512 + 1, 0, 0));
     }
 }

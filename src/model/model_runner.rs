@@ -1,9 +1,11 @@
 //! A decoder driven by batches.
 
 use super::config::ModelConfig;
+use super::groups::CacheLayout;
 use super::layers::{Buffers, Decoder, Pass};
 use super::{Batch, Launched, ModelLimits, Row, Runner, Usage};
 use crate::compute::{Backend, CacheShape, DeviceError, Result, RopeTable, Span};
+use crate::kv::{BlockId, CacheSpec};
 use crate::parallel::Communicator;
 use crate::sample::{self, RowError, SampleRow, Sampled, Scratch};
 
@@ -17,7 +19,9 @@ pub struct ModelRunner<B: Backend> {
     limits: ModelLimits,
     dim: usize,
     buffers: Buffers<B>,
-    caches: Vec<B::Cache>, // one for each layer
+    caches: Vec<B::Cache>, // as many as a cache group has layers
+    layout: CacheLayout,
+    shape: CacheShape,
     ropes: Vec<RopeTable>,
     /// Hidden states of the wanted positions. [max_outputs, dim]
     hidden: B::Buf,
@@ -27,8 +31,11 @@ pub struct ModelRunner<B: Backend> {
     wanted: Vec<usize>,
     scratch: Scratch,
     usage: Usage,
-    kv_bytes_per_token: usize,
-    /// A product with a key and one with a value, in every head of every layer.
+    /// Windows of the layers, and how many have it.
+    windows: Vec<(Option<usize>, usize)>,
+    /// One token's keys and values in one layer.
+    kv_bytes: usize,
+    /// A product with a key and one with a value, in every head of a layer.
     flops_per_past_token: usize,
 }
 
@@ -38,6 +45,8 @@ impl<B: Backend> ModelRunner<B> {
         decoder: Decoder<B>,
         group: Box<dyn Communicator<B>>,
         config: &ModelConfig,
+        layout: CacheLayout,
+        shape: CacheShape,
         limits: ModelLimits,
     ) -> Result<Self> {
         let (tokens, dim) = (limits.max_batched_tokens, config.dim);
@@ -48,13 +57,14 @@ impl<B: Backend> ModelRunner<B> {
             gated: backend.alloc(tokens * config.feed_forward)?,
             projected: backend.alloc(tokens * dim)?,
         };
-        let shape = CacheShape {
-            blocks: limits.num_blocks,
-            block_size: limits.block_size,
-            kv_heads: config.kv_heads,
-            head_dim: config.head_dim,
-        };
-        let caches = (0..config.layers).map(|_| backend.cache(shape)).collect::<Result<_>>()?;
+        let caches = (0..layout.group_size).map(|_| backend.cache(shape)).collect::<Result<_>>()?;
+        let mut windows: Vec<(Option<usize>, usize)> = Vec::new();
+        for (attention, _) in &decoder.layers {
+            match windows.iter_mut().find(|(window, _)| *window == attention.window) {
+                Some((_, layers)) => *layers += 1,
+                None => windows.push((attention.window, 1)),
+            }
+        }
         Ok(Self {
             ropes: decoder.ropes.iter().map(|rope| RopeTable::new(rope.style)).collect(),
             hidden: backend.alloc(limits.max_outputs * dim)?,
@@ -67,11 +77,14 @@ impl<B: Backend> ModelRunner<B> {
             dim,
             buffers,
             caches,
+            layout,
+            shape,
             wanted: Vec::new(),
             scratch: Scratch::default(),
             usage: Usage::default(),
-            kv_bytes_per_token: config.kv_bytes_per_token(),
-            flops_per_past_token: 4 * config.layers * config.heads * config.head_dim,
+            windows,
+            kv_bytes: config.kv_heads * shape.dtype.token_bytes(config.head_dim),
+            flops_per_past_token: 4 * config.heads * config.head_dim,
         })
     }
 
@@ -93,17 +106,53 @@ impl<B: Backend> ModelRunner<B> {
                 limits.vocab_size
             )));
         }
-        for row in &batch.rows {
-            let table = batch.table(row, 0, limits.groups.len());
-            let end = row.start + row.tokens.len();
-            if table.len() * limits.block_size < end || table.iter().any(|b| *b as usize >= limits.num_blocks)
-            {
-                return Err(DeviceError(format!(
-                    "sequence {} has no block for position {}",
-                    row.seq,
-                    end - 1
-                )));
-            }
+        if let Some(copy) = batch.copies.iter().find(|c| !self.owns(c.from) || !self.owns(c.to)) {
+            return Err(DeviceError(format!("a copy from block {} to block {}", copy.from, copy.to)));
+        }
+        batch.rows.iter().try_for_each(|row| {
+            limits
+                .groups
+                .iter()
+                .enumerate()
+                .try_for_each(|(group, spec)| self.check_table(batch, row, group, *spec))
+        })
+    }
+
+    /// Every position that the row writes or sees has a block. What lies before its window needs none:
+    /// the null block stands there.
+    fn check_table(&self, batch: &Batch, row: &Row, group: usize, spec: CacheSpec) -> Result<()> {
+        let size = self.limits.block_size;
+        let table = batch.table(row, group, self.limits.groups.len());
+        let end = row.start + row.tokens.len();
+        let first = match spec {
+            CacheSpec::Sliding { window } => (row.start + 1).saturating_sub(window),
+            CacheSpec::Full | CacheSpec::Recurrent => 0,
+        };
+        let missing =
+            (first / size..end.div_ceil(size)).find(|i| !table.get(*i).is_some_and(|b| self.owns(*b)));
+        match missing {
+            None => Ok(()),
+            Some(block) => Err(DeviceError(format!(
+                "sequence {} has no block for position {} in cache group {group}",
+                row.seq,
+                (block * size).max(first)
+            ))),
+        }
+    }
+
+    /// It is a block of the pool, and not the null block.
+    fn owns(&self, block: BlockId) -> bool {
+        (1..self.limits.num_blocks).contains(&(block as usize))
+    }
+
+    fn check_block(&self, block: BlockId, bytes: usize) -> Result<()> {
+        let limits = &self.limits;
+        if !self.owns(block) || bytes != limits.bytes_per_block {
+            return Err(DeviceError(format!(
+                "{bytes} bytes of block {block}: there are blocks 1 to {} of {} bytes",
+                limits.num_blocks - 1,
+                limits.bytes_per_block
+            )));
         }
         Ok(())
     }
@@ -116,15 +165,36 @@ impl<B: Backend> ModelRunner<B> {
         self.caches.iter_mut().try_for_each(|cache| self.backend.copy_blocks(cache, &copies))
     }
 
-    /// Weights are read once a pass and multiplied with every token; a row reads its whole past, and
-    /// each of its tokens is multiplied with its own.
+    /// Weights are read once a pass and multiplied with every token; in each layer a row reads the past
+    /// that its first token sees and its own, and each of its tokens is multiplied with its own past.
     fn account(&mut self, batch: &Batch) {
         let size = self.decoder.size;
-        let past: usize = batch.rows.iter().map(|r| r.start + r.tokens.len()).sum();
-        let seen: usize = batch.rows.iter().map(|r| triangle(r.start, r.tokens.len())).sum();
-        self.usage.bytes_read += (size.bytes + past * self.kv_bytes_per_token) as u64;
-        self.usage.flops += (2 * size.weights * batch.tokens.len() + seen * self.flops_per_past_token) as u64;
+        self.usage.bytes_read += size.bytes as u64;
+        self.usage.flops += (2 * size.weights * batch.tokens.len()) as u64;
+        for (window, layers) in &self.windows {
+            let window = window.unwrap_or(usize::MAX);
+            for row in &batch.rows {
+                let (start, len) = (row.start, row.tokens.len());
+                let past = start.min(window - 1) + len;
+                self.usage.bytes_read += (layers * past * self.kv_bytes) as u64;
+                self.usage.flops += (layers * seen(start, len, window) * self.flops_per_past_token) as u64;
+            }
+        }
     }
+}
+
+/// Bytes of all buffers of a runner, and of what the operations keep beside them.
+pub(super) fn workspace_bytes(config: &ModelConfig, tokens: usize, backend: &impl Backend) -> usize {
+    let (dim, heads) = (config.dim, config.heads * config.head_dim);
+    let row = 3 * dim + config.qkv_rows() + heads + config.feed_forward; // x, projected, hidden
+    let values = tokens * row + LOGIT_ROWS * (dim + config.vocab_size);
+    values * size_of::<f32>() + backend.scratch_bytes(tokens, dim.max(heads).max(config.feed_forward))
+}
+
+/// Positions seen by `len` tokens of which the first sees `start + 1`, each at most `window`.
+fn seen(start: usize, len: usize, window: usize) -> usize {
+    let growing = window.saturating_sub(start).min(len);
+    triangle(start, growing) + (len - growing) * window
 }
 
 /// Positions seen by `len` tokens of which the first sees `start + 1`.
@@ -140,16 +210,15 @@ impl<B: Backend> Runner for ModelRunner<B> {
     fn launch(&mut self, batch: &Batch) -> Result<Launched> {
         self.check(batch)?;
         self.copy_blocks(batch)?;
-        let spans: Vec<Span> = batch
-            .rows
-            .iter()
-            .map(|row| Span {
-                first: row.tokens.start,
-                len: row.tokens.len(),
-                start: row.start,
-                table: batch.table(row, 0, self.limits.groups.len()),
-            })
-            .collect();
+        let groups = self.limits.groups.len();
+        let span = |row: &Row, group| Span {
+            first: row.tokens.start,
+            len: row.tokens.len(),
+            start: row.start,
+            table: batch.table(row, group, groups),
+        };
+        let spans: Vec<Vec<Span>> =
+            (0..groups).map(|group| batch.rows.iter().map(|row| span(row, group)).collect()).collect();
         for (table, rope) in self.ropes.iter_mut().zip(&self.decoder.ropes) {
             let positions = batch.rows.iter().flat_map(|row| row.start..row.start + row.tokens.len());
             table.fill(positions, &rope.inverse_frequencies);
@@ -158,6 +227,7 @@ impl<B: Backend> Runner for ModelRunner<B> {
             backend: &mut self.backend,
             group: &*self.group,
             caches: &mut self.caches,
+            places: &self.layout.places,
             ropes: &self.ropes,
             spans: &spans,
             tokens: &batch.tokens,
@@ -194,7 +264,36 @@ impl<B: Backend> Runner for ModelRunner<B> {
         Ok(sampled)
     }
 
+    fn read_block(&mut self, block: BlockId, into: &mut [u8]) -> Result<()> {
+        self.check_block(block, into.len())?;
+        let parts = into.chunks_exact_mut(self.shape.block_bytes());
+        let mut caches = self.caches.iter().zip(parts);
+        caches.try_for_each(|(cache, part)| self.backend.read_block(cache, block, part))
+    }
+
+    fn write_block(&mut self, block: BlockId, from: &[u8]) -> Result<()> {
+        self.check_block(block, from.len())?;
+        let parts = from.chunks_exact(self.shape.block_bytes());
+        let mut caches = self.caches.iter_mut().zip(parts);
+        caches.try_for_each(|(cache, part)| self.backend.write_block(cache, block, part))
+    }
+
     fn usage(&self) -> Usage {
         self.usage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seen;
+
+    #[test]
+    fn each_token_sees_its_past_and_at_most_the_window() {
+        for window in [1, 2, 5, 9, 100, usize::MAX] {
+            for (start, len) in [(0, 0), (0, 1), (0, 9), (3, 4), (8, 1), (20, 3)] {
+                let counted: usize = (start..start + len).map(|i| (i + 1).min(window)).sum();
+                assert_eq!(seen(start, len, window), counted, "{len} from {start}, window {window}");
+            }
+        }
     }
 }

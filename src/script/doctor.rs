@@ -1,6 +1,6 @@
 use super::counted::counted;
 use super::json;
-use crate::base::visible;
+use crate::base::{self, visible};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -38,6 +38,13 @@ pub struct Cpu {
 pub struct Memory {
     pub total_bytes: Option<u64>,
     pub available_bytes: Option<u64>,
+}
+
+impl Memory {
+    fn now() -> Self {
+        let base::Memory { total, available } = base::Memory::now();
+        Self { total_bytes: total, available_bytes: available }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -84,7 +91,7 @@ pub fn doctor(
             logical_cores: logical,
             features: features(),
         },
-        memory: memory(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default()),
+        memory: Memory::now(),
         devices: vec![cpu_device(), cuda_device(Path::new("/proc/driver/nvidia/version"))],
         kernels: kernels.to_owned(),
         threads: threads.unwrap_or(physical),
@@ -200,14 +207,6 @@ fn listed_cores(cpuinfo: &str) -> Option<usize> {
     (!cores.is_empty()).then_some(cores.len())
 }
 
-fn memory(meminfo: &str) -> Memory {
-    let bytes = |name| {
-        let kib: u64 = field(meminfo, name)?.strip_suffix(" kB")?.parse().ok()?;
-        Some(kib * 1024)
-    };
-    Memory { total_bytes: bytes("MemTotal"), available_bytes: bytes("MemAvailable") }
-}
-
 /// The value of the first `name : value` line.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines()
@@ -222,14 +221,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linux_tells_of_cores_and_memory() {
+    fn linux_tells_of_cores() {
         let cpu =
             |physical, core| format!("processor : 0\nphysical id\t: {physical}\ncore id\t\t: {core}\n\n");
         let text = cpu(0, 0) + &cpu(0, 0) + &cpu(0, 1) + &cpu(1, 0);
         assert_eq!(listed_cores(&text), Some(3));
         assert_eq!(listed_cores("processor : 0\n"), None);
-        let memory = memory("MemTotal:       2048 kB\nMemAvailable:   1024 kB\n");
-        assert_eq!((memory.total_bytes, memory.available_bytes), (Some(2 << 20), Some(1 << 20)));
     }
 
     #[test]

@@ -15,8 +15,13 @@ fn runner(model: &str, blocks: Option<usize>) -> Box<dyn Runner> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/gguf/{model}.gguf"));
     let file = Gguf::open(&path).unwrap();
     let open = |kv_cache_bytes| {
-        let options =
-            LoadOptions { max_model_len: None, block_size: 16, kv_cache_bytes, max_batched_tokens: 64 };
+        let options = LoadOptions {
+            kv_cache_bytes,
+            max_batched_tokens: 64,
+            // One table for all layers until the block manager keeps one for each group.
+            hybrid_kv_cache: false,
+            ..LoadOptions::default()
+        };
         load(&file, Cpu::new(Some(1)), &options, &|_, _| ()).unwrap().runner
     };
     let ample = open(None);

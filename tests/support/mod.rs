@@ -13,10 +13,20 @@ pub fn fixture(name: &str) -> PathBuf {
 }
 
 pub fn load(path: &Path, threads: usize, isa: Isa) -> Box<dyn Runner> {
-    let options =
-        LoadOptions { max_model_len: None, block_size: 16, kv_cache_bytes: None, max_batched_tokens: 512 };
-    let file = Gguf::open(path).unwrap();
-    model::load(&file, Cpu::with_isa(Some(threads), isa), &options, &|_, _| ()).unwrap().runner
+    load_with(&Gguf::open(path).unwrap(), threads, isa, &LoadOptions::default())
+}
+
+pub fn load_with(file: &Gguf, threads: usize, isa: Isa, options: &LoadOptions) -> Box<dyn Runner> {
+    model::load(file, Cpu::with_isa(Some(threads), isa), options, &|_, _| ()).unwrap().runner
+}
+
+/// Blocks of its own for a sequence of so many tokens, from `first` on: a table for each cache group.
+pub fn own_blocks(runner: &dyn Runner, first: u32, tokens: usize) -> Vec<u32> {
+    let limits = runner.limits();
+    let count = tokens.div_ceil(limits.block_size) * limits.groups.len();
+    let blocks: Vec<u32> = (first..).take(count).collect();
+    assert!(blocks.iter().all(|b| (*b as usize) < limits.num_blocks), "{} blocks", limits.num_blocks);
+    blocks
 }
 
 /// One sequence's place in a hand-made batch.
@@ -24,6 +34,7 @@ pub struct Driven<'a> {
     pub seq: u64,
     pub tokens: &'a [TokenId],
     pub start: usize,
+    /// One table for each cache group, one after the other.
     pub blocks: Vec<u32>,
     pub outputs: Outputs,
 }

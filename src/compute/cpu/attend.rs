@@ -1,11 +1,11 @@
 //! Which thread attends to what.
 
-use super::attention::{self, Desk, MOST_DIM, Merged, QUERIES, Query, SPLIT, SplitJob};
+use super::attention::{self, Desk, Merged, QUERIES, Query, SPLIT, SplitJob};
+use super::cache::{self, Cache};
 use super::rows;
 use super::shared::Slots;
-use super::{Cache, Cpu, Isa};
-use crate::compute::{AttentionSpec, CacheShape, DeviceError, Result, Span};
-use memmap2::MmapMut;
+use super::{Cpu, Isa};
+use crate::compute::{AttentionSpec, Span};
 use std::ops::Range;
 
 /// Rows of one sequence that a thread takes at a time.
@@ -13,6 +13,9 @@ const ROWS: usize = 16;
 
 /// Rows below this are rotated and stored by the calling thread alone.
 const ROWS_ALONE: usize = 8;
+
+/// The results of splits wait for each other in no more than this.
+pub(super) const MOST_PARTIALS_BYTES: usize = 16 << 20;
 
 /// A thread's piece of work: some rows of one sequence under one key head, over all splits of
 /// their past or over one of them.
@@ -24,45 +27,6 @@ pub(super) struct Piece {
     first: usize,
     len: usize,
     split: Option<usize>,
-}
-
-impl Cache {
-    pub(super) fn new(shape: CacheShape) -> Result<Cache> {
-        if !shape.block_size.is_multiple_of(16) || !SPLIT.is_multiple_of(shape.block_size) {
-            return Err(DeviceError(format!(
-                "the CPU needs a block_size of 16, 32, 64, 128 or 256 tokens, not {}",
-                shape.block_size
-            )));
-        }
-        if !shape.head_dim.is_multiple_of(16) {
-            return Err(DeviceError(format!(
-                "the CPU needs heads whose size is a multiple of 16, not {}",
-                shape.head_dim
-            )));
-        }
-        if shape.head_dim > MOST_DIM {
-            return Err(DeviceError(format!(
-                "the CPU needs heads of at most {MOST_DIM}, not {}",
-                shape.head_dim
-            )));
-        }
-        let bytes = 2 * shape.blocks * shape.block();
-        // Zeroed pages that take memory when they are first written.
-        let bytes = MmapMut::map_anon(bytes.max(1)).map_err(|e| {
-            DeviceError(format!("no memory for {} MiB of KV cache in one layer: {e}", bytes >> 20))
-        })?;
-        Ok(Cache { shape, bytes })
-    }
-
-    fn halves(&self) -> &[u16] {
-        // SAFETY: the map is page-aligned, holds whole u16s, and any bits are a u16.
-        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.bytes.len() / 2) }
-    }
-
-    pub(super) fn halves_mut(&mut self) -> &mut [u16] {
-        // SAFETY: as in `halves`, and borrowed alone.
-        unsafe { std::slice::from_raw_parts_mut(self.bytes.as_mut_ptr().cast(), self.bytes.len() / 2) }
-    }
 }
 
 impl Cpu {
@@ -87,27 +51,20 @@ impl Cpu {
                 rows::rotate(head, cos, sin, spec.rope.style);
             }
         };
-        let shape = cache.shape;
-        let all = Slots::new(cache.halves_mut());
+        let shape = cache.shape();
+        let all = Slots::new(cache.bytes_mut());
         let store = |kv_head: usize, qkv: &[f32]| {
             for span in spans {
                 for i in 0..span.len {
                     let x = &qkv[(span.first + i) * width..][..width];
                     let (k, v) = (spec.heads + kv_head, turned + kv_head);
                     let position = span.start + i;
-                    let block = span.table[position / shape.block_size] as usize;
-                    let start = block * shape.block() + kv_head * 2 * shape.half();
+                    let block = span.table[position / shape.block_size];
+                    let start = shape.part(block, kv_head);
                     // SAFETY: every key head has its own part of a block, and one task.
-                    let place = unsafe { all.take(start..start + 2 * shape.half()) };
+                    let part = unsafe { all.take(start..start + shape.part_bytes()) };
                     let offset = position % shape.block_size;
-                    attention::store_token(
-                        isa,
-                        place,
-                        shape,
-                        offset,
-                        &x[k * dim..][..dim],
-                        &x[v * dim..][..dim],
-                    );
+                    cache::store_token(isa, part, shape, offset, &x[k * dim..][..dim], &x[v * dim..][..dim]);
                 }
             }
         };
@@ -136,7 +93,10 @@ impl Cpu {
         }
         let most_splits = spans.iter().map(|s| (s.start + s.len).div_ceil(SPLIT)).max().unwrap_or(0);
         // Few pieces with a long past: cut the past as well, so that every thread has work.
-        if pieces.len() < 4 * self.pool.threads() && most_splits > 1 {
+        let partials =
+            4 * spans.iter().map(|s| s.len).sum::<usize>() * spec.heads * most_splits * (spec.head_dim + 2);
+        let cut = pieces.len() < 4 * self.pool.threads() && most_splits > 1;
+        if cut && partials <= MOST_PARTIALS_BYTES {
             self.attend_in_splits(out, past, &mut pieces, most_splits);
         } else {
             self.attend_whole(out, past, &pieces);
@@ -256,8 +216,8 @@ impl Past<'_> {
 
     fn attend_split(&self, isa: Isa, piece: &Piece, queries: &[Query], split: usize, desk: &mut Desk) {
         let job = SplitJob {
-            cache: self.cache.halves(),
-            shape: self.cache.shape,
+            cache: self.cache.bytes(),
+            shape: self.cache.shape(),
             head: piece.kv_head,
             table: self.spans[piece.span].table,
             index: split,

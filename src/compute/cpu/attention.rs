@@ -1,20 +1,17 @@
-//! Attention over paged keys and values.
+//! Attention over paged keys and values, which lie as `cache` draws them.
 //!
-//! ```text
-//! one layer:  [block][kv head]( K [head_dim][block_size] | V [block_size][head_dim] )   f16
-//! ```
-//!
-//! Keys lie transposed in their block: one load is 16 tokens' worth of one dimension, so scores need
-//! no sum across lanes. All query heads of a group, and several tokens' queries, share each load.
+//! All query heads of a group, and several tokens' queries, share each load of keys and values.
 //!
 //! The past is cut into splits of [`SPLIT`] positions at fixed places (Flash-Decoding, Dao et al.
 //! 2023). Each split yields a maximum, a sum and a weighted value (Milakov and Gimelshein 2018), and
 //! splits are merged in order: a row's result does not depend on the batch or on who worked on what.
+//! Nor on the block size: scores are made lane by lane and values are added position by position.
 
+use super::cache::{Bf16, Element, F16, Int8, SLACK};
 use super::simd::{Simd, simd_fn};
-use crate::compute::CacheShape;
+use crate::compute::{CacheDtype, CacheShape};
 
-/// Positions in one split; a multiple of every block size.
+/// Positions in one split.
 pub(super) const SPLIT: usize = 256;
 
 /// Largest head.
@@ -22,22 +19,6 @@ pub(super) const MOST_DIM: usize = 512;
 
 /// Queries that share a pass over the keys.
 pub(super) const QUERIES: usize = 4;
-
-impl CacheShape {
-    /// f16 elements of one head's K (or V) in one block.
-    pub(super) fn half(&self) -> usize {
-        self.block_size * self.head_dim
-    }
-
-    /// f16 elements of one block in one layer.
-    pub(super) fn block(&self) -> usize {
-        2 * self.half() * self.kv_heads
-    }
-
-    fn keys(&self, block: u32, head: usize) -> usize {
-        block as usize * self.block() + head * 2 * self.half()
-    }
-}
 
 /// One query: `head_dim` numbers, and the positions it may see.
 #[derive(Clone, Copy)]
@@ -67,21 +48,27 @@ pub(super) struct Merged<'a> {
 /// A thread's own memory: scores of a few queries against one split, and what came of them.
 #[derive(Clone)]
 pub(super) struct Desk {
-    pub(super) scores: Scores,
+    scores: Scores,
+    /// Of the split's values, where they have scales.
+    scales: Positions,
     pub(super) found: [Found; QUERIES],
 }
 
-type Scores = [[f32; SPLIT]; QUERIES];
+/// One number for each position of a split. Kernels write 16 at a time: up to 15 land beyond.
+type Positions = [f32; SPLIT + 16];
+type Scores = [Positions; QUERIES];
 
 impl Desk {
     pub(super) fn new() -> Self {
         let nothing = Found { largest: f32::NEG_INFINITY, sum: 0.0, values: [0.0; MOST_DIM] };
-        Self { scores: [[0.0; SPLIT]; QUERIES], found: [nothing; QUERIES] }
+        let zeros = [0.0; SPLIT + 16];
+        Self { scores: [zeros; QUERIES], scales: zeros, found: [nothing; QUERIES] }
     }
 }
 
 pub(super) struct SplitJob<'a> {
-    pub(super) cache: &'a [u16],
+    /// All of a layer's blocks, and the slack behind them.
+    pub(super) cache: &'a [u8],
     pub(super) shape: CacheShape,
     pub(super) head: usize,
     /// The sequence's block table.
@@ -101,52 +88,137 @@ simd_fn! {
 
 #[inline(always)]
 unsafe fn attend_kernel<S: Simd>(job: SplitJob, desk: &mut Desk) {
-    let SplitJob { cache, shape, head, table, index, scale, queries } = job;
-    let Desk { scores, found } = desk;
-    let begin = index * SPLIT;
-    let end = queries.iter().map(|q| q.end).max().unwrap_or(0).min(begin + SPLIT);
-    let used = end - begin;
-    assert!((1..=QUERIES).contains(&queries.len()) && end > begin && shape.head_dim <= MOST_DIM);
-    assert!(queries.iter().all(|q| q.q.len() == shape.head_dim));
-    assert!(table.len() * shape.block_size >= end && shape.block_size % 16 == 0 && shape.head_dim % 16 == 0);
-    // Every block the split touches lies inside the cache.
-    let blocks = &table[begin / shape.block_size..end.div_ceil(shape.block_size)];
-    assert!(blocks.iter().all(|b| (*b as usize + 1) * shape.block() <= cache.len()));
-    // SAFETY: the assertions above bound every access of the kernels.
+    // SAFETY: the instruction set is the caller's.
     unsafe {
-        for (i, block) in blocks.iter().enumerate() {
-            let keys = cache.as_ptr().add(shape.keys(*block, head));
-            let chunks = (used - i * shape.block_size).min(shape.block_size).div_ceil(16);
-            for chunk in 0..chunks {
-                let at = i * shape.block_size + 16 * chunk;
-                let keys = keys.add(16 * chunk);
-                match queries.len() {
-                    1 => score::<S, 1>(keys, shape, queries, scale, scores, at),
-                    2 => score::<S, 2>(keys, shape, queries, scale, scores, at),
-                    3 => score::<S, 3>(keys, shape, queries, scale, scores, at),
-                    _ => score::<S, 4>(keys, shape, queries, scale, scores, at),
-                }
-            }
-        }
-        for ((query, scores), found) in queries.iter().zip(scores.iter_mut()).zip(found.iter_mut()) {
-            (found.largest, found.sum) = soften::<S>(query, begin, used, scores);
-        }
-        match queries.len() {
-            1 => weigh::<S, 1>(cache, shape, head, blocks, used, scores, found),
-            2 => weigh::<S, 2>(cache, shape, head, blocks, used, scores, found),
-            3 => weigh::<S, 3>(cache, shape, head, blocks, used, scores, found),
-            _ => weigh::<S, 4>(cache, shape, head, blocks, used, scores, found),
+        match job.shape.dtype {
+            CacheDtype::F16 => attend_as::<S, F16>(job, desk),
+            CacheDtype::Bf16 => attend_as::<S, Bf16>(job, desk),
+            CacheDtype::Int8 => attend_as::<S, Int8>(job, desk),
         }
     }
 }
 
-/// Scores of 16 positions. Unused cells of the last block give garbage that `soften` overwrites.
-#[inline(always)]
-unsafe fn score<S: Simd, const N: usize>(
-    keys: *const u16,
+/// The positions of a split that some query sees, and where they lie.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    cache: &'a [u8],
     shape: CacheShape,
+    head: usize,
+    table: &'a [u32],
+    /// Of the split.
+    begin: usize,
+    end: usize,
+}
+
+/// Positions of one block.
+struct Run {
+    /// One head's part of the block.
+    part: *const u8,
+    /// Of its first position: within the block, and within the split.
+    offset: usize,
+    at: usize,
+    len: usize,
+}
+
+impl Seen<'_> {
+    #[inline(always)]
+    fn runs(self, first: usize) -> impl Iterator<Item = Run> {
+        let size = self.shape.block_size;
+        (first / size..self.end.div_ceil(size)).map(move |block| {
+            let start = (block * size).max(first);
+            let part = self.shape.part(self.table[block], self.head);
+            Run {
+                part: self.cache[part..].as_ptr(),
+                offset: start - block * size,
+                at: start - self.begin,
+                len: (block * size + size).min(self.end) - start,
+            }
+        })
+    }
+}
+
+/// # Safety
+/// The instruction set is there. Everything else is checked.
+#[inline(always)]
+unsafe fn attend_as<S: Simd, E: Element>(job: SplitJob, desk: &mut Desk) {
+    let SplitJob { cache, shape, head, table, index, scale, queries } = job;
+    let Desk { scores, scales, found } = desk;
+    let begin = index * SPLIT;
+    let end = queries.iter().map(|q| q.end).max().unwrap_or(0).min(begin + SPLIT);
+    let first = queries.iter().map(|q| q.first).min().unwrap_or(0).max(begin);
+    assert!((1..=QUERIES).contains(&queries.len()) && end > first && shape.head_dim <= MOST_DIM);
+    assert!(queries.iter().all(|q| q.q.len() == shape.head_dim) && shape.head_dim.is_multiple_of(16));
+    // Every block the queries see lies inside the cache.
+    let blocks = &table[first / shape.block_size..end.div_ceil(shape.block_size)];
+    assert!(blocks.iter().all(|b| (*b as usize + 1) * shape.block_bytes() + SLACK <= cache.len()));
+    assert!(head < shape.kv_heads);
+    let seen = Seen { cache, shape, head, table, begin, end };
+    // SAFETY: the assertions above bound every access of the kernels.
+    unsafe {
+        match queries.len() {
+            1 => score_all::<S, E, 1>(seen, first, queries, scale, scores, scales),
+            2 => score_all::<S, E, 2>(seen, first, queries, scale, scores, scales),
+            3 => score_all::<S, E, 3>(seen, first, queries, scale, scores, scales),
+            _ => score_all::<S, E, 4>(seen, first, queries, scale, scores, scales),
+        }
+        for ((query, scores), found) in queries.iter().zip(scores.iter_mut()).zip(found.iter_mut()) {
+            (found.largest, found.sum) = soften::<S>(query, begin, end - begin, scores);
+            if E::SCALED {
+                // A value's scale joins its weight.
+                for i in ((first - begin) / 16 * 16..end - begin).step_by(16) {
+                    let p = scores.as_mut_ptr().add(i);
+                    S::store(p, S::mul(S::load(p), S::load(scales.as_ptr().add(i))));
+                }
+            }
+        }
+        match queries.len() {
+            1 => weigh::<S, E, 1>(seen, first, scores, found),
+            2 => weigh::<S, E, 2>(seen, first, scores, found),
+            3 => weigh::<S, E, 3>(seen, first, scores, found),
+            _ => weigh::<S, E, 4>(seen, first, scores, found),
+        }
+    }
+}
+
+/// Scores of all positions from `first` on, 16 at a time. What lies beyond a block's end is garbage
+/// that the next block or `soften` overwrites.
+#[inline(always)]
+unsafe fn score_all<S: Simd, E: Element, const N: usize>(
+    seen: Seen,
+    first: usize,
     queries: &[Query],
     scale: f32,
+    scores: &mut Scores,
+    scales: &mut Positions,
+) {
+    let shape = seen.shape;
+    for run in seen.runs(first) {
+        for i in (0..run.len).step_by(16) {
+            let (at, offset) = (run.at + i, run.offset + i);
+            // SAFETY: `offset` is a token of the block. 16 elements from the last one's last dimension
+            // reach into the values, 16 scales into the next part or the slack.
+            unsafe {
+                let keys = run.part.add(offset * E::BYTES);
+                let mut factor = S::splat(scale);
+                if E::SCALED {
+                    let key_scales = run.part.add(2 * shape.half() * E::BYTES + 4 * offset).cast::<f32>();
+                    factor = S::mul(factor, S::load(key_scales));
+                    let value_scales = S::load(key_scales.add(shape.block_size));
+                    S::store(scales.as_mut_ptr().add(at), value_scales);
+                }
+                score::<S, E, N>(keys, shape, queries, factor, scores, at);
+            }
+        }
+    }
+}
+
+/// Scores of 16 positions.
+#[inline(always)]
+unsafe fn score<S: Simd, E: Element, const N: usize>(
+    keys: *const u8,
+    shape: CacheShape,
+    queries: &[Query],
+    factor: S::F,
     scores: &mut Scores,
     at: usize,
 ) {
@@ -155,13 +227,13 @@ unsafe fn score<S: Simd, const N: usize>(
         let q: [*const f32; N] = std::array::from_fn(|n| queries[n].q.as_ptr());
         let mut sums = [S::splat(0.0); N];
         for d in 0..shape.head_dim {
-            let k = S::load_f16(keys.add(d * shape.block_size));
+            let k = E::load::<S>(keys.add(d * shape.block_size * E::BYTES));
             for n in 0..N {
                 sums[n] = S::fma(k, S::splat(*q[n].add(d)), sums[n]);
             }
         }
         for n in 0..N {
-            S::store(scores[n].as_mut_ptr().add(at), S::mul(sums[n], S::splat(scale)));
+            S::store(scores[n].as_mut_ptr().add(at), S::mul(sums[n], factor));
         }
     }
 }
@@ -169,7 +241,7 @@ unsafe fn score<S: Simd, const N: usize>(
 /// Scores to weights, relative to their largest: e^(s - largest), 0 where the query may not look.
 /// Returns the largest and the sum; (-inf, 0) when it sees nothing here.
 #[inline(always)]
-unsafe fn soften<S: Simd>(query: &Query, begin: usize, used: usize, scores: &mut [f32; SPLIT]) -> (f32, f32) {
+unsafe fn soften<S: Simd>(query: &Query, begin: usize, used: usize, scores: &mut Positions) -> (f32, f32) {
     let first = query.first.saturating_sub(begin).min(used);
     let end = query.end.saturating_sub(begin).clamp(first, used);
     let padded = used.next_multiple_of(16);
@@ -201,28 +273,26 @@ unsafe fn soften<S: Simd>(query: &Query, begin: usize, used: usize, scores: &mut
     }
 }
 
-/// Values weighted by the softened scores, 16 dimensions at a time.
+/// Values weighted by the softened scores, 16 dimensions at a time. Nothing before `first` is read:
+/// there may be no block, and zero times what a lost block holds need not be zero.
 #[inline(always)]
-unsafe fn weigh<S: Simd, const N: usize>(
-    cache: &[u16],
-    shape: CacheShape,
-    head: usize,
-    blocks: &[u32],
-    used: usize,
+unsafe fn weigh<S: Simd, E: Element, const N: usize>(
+    seen: Seen,
+    first: usize,
     scores: &Scores,
     found: &mut [Found; QUERIES],
 ) {
-    // SAFETY: positions below `used` lie inside the blocks, 16 of `head_dim` values are read.
+    let (shape, stride) = (seen.shape, seen.shape.head_dim * E::BYTES);
+    // SAFETY: a run's positions lie inside its block, 16 of `head_dim` values are read.
     unsafe {
         for d in (0..shape.head_dim).step_by(16) {
             let mut sums = [S::splat(0.0); N];
-            for (i, block) in blocks.iter().enumerate() {
-                let values = cache.as_ptr().add(shape.keys(*block, head) + shape.half() + d);
-                let tokens = (used - i * shape.block_size).min(shape.block_size);
-                for t in 0..tokens {
-                    let v = S::load_f16(values.add(t * shape.head_dim));
+            for run in seen.runs(first) {
+                let values = run.part.add(shape.half() * E::BYTES + run.offset * stride + d * E::BYTES);
+                for t in 0..run.len {
+                    let v = E::load::<S>(values.add(t * stride));
                     for (n, sum) in sums.iter_mut().enumerate() {
-                        let p = *scores.get_unchecked(n).get_unchecked(i * shape.block_size + t);
+                        let p = *scores.get_unchecked(n).get_unchecked(run.at + t);
                         *sum = S::fma(v, S::splat(p), *sum);
                     }
                 }
@@ -264,28 +334,5 @@ impl<'a> Merged<'a> {
     pub(super) fn finish(self) {
         let scale = if self.sum > 0.0 { 1.0 / self.sum } else { 0.0 };
         self.values.iter_mut().for_each(|v| *v *= scale);
-    }
-}
-
-simd_fn! {
-    /// Writes one token's key and value into one head's part of a block.
-    pub(super) fn store_token(place: &mut [u16], shape: CacheShape, offset: usize, k: &[f32], v: &[f32]) = store_kernel;
-}
-
-#[inline(always)]
-unsafe fn store_kernel<S: Simd>(place: &mut [u16], shape: CacheShape, offset: usize, k: &[f32], v: &[f32]) {
-    assert!(k.len() == shape.head_dim && v.len() == shape.head_dim && offset < shape.block_size);
-    let (keys, values) = place.split_at_mut(shape.half());
-    let values = &mut values[offset * shape.head_dim..][..shape.head_dim];
-    let mut halves = [0u16; 16];
-    for d in (0..shape.head_dim).step_by(16) {
-        // SAFETY: `head_dim` is a multiple of 16, so 16 elements lie at `d`.
-        unsafe {
-            S::store_f16(values.as_mut_ptr().add(d), S::load(v.as_ptr().add(d)));
-            S::store_f16(halves.as_mut_ptr(), S::load(k.as_ptr().add(d)));
-        }
-        for (i, half) in halves.iter().enumerate() {
-            keys[(d + i) * shape.block_size + offset] = *half;
-        }
     }
 }

@@ -5,7 +5,7 @@ use super::format::{TILE, pack_tile, tile_bytes};
 use super::pool::Pool;
 use super::shared::Slots;
 use crate::compute::{DeviceError, Result};
-use crate::weights::{BlockFormat, Tensor};
+use crate::weights::{BlockFormat, Tensor, TensorInfo};
 
 /// Tensors with the same columns, stacked: queries, keys and values are one matrix.
 pub struct Matrix {
@@ -77,6 +77,11 @@ impl Matrix {
                 );
             });
         }
+    }
+
+    /// Bytes that a tensor takes as (a part of) a matrix.
+    pub(super) fn bytes_of(tensor: &TensorInfo) -> usize {
+        tensor.rows().div_ceil(TILE) * tile_bytes(tensor.format, tensor.row_len())
     }
 
     pub(super) fn tiles(&self) -> usize {

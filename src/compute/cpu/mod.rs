@@ -3,6 +3,7 @@
 mod arena;
 mod attend;
 mod attention;
+mod cache;
 mod format;
 mod matmul;
 mod matrix;
@@ -20,13 +21,14 @@ pub use simd::Isa;
 use self::arena::Arena;
 use self::attend::Past;
 use self::attention::Desk;
+use self::cache::Cache;
 use self::matrix::Matrix;
 use self::pool::Pool;
 use self::rows::Quantized;
 use super::{
     AttentionSpec, Backend, CacheShape, Device, DeviceError, Gate, MatrixSize, Norm, Result, Span, Write,
 };
-use crate::weights::{Gguf, Tensor, decode};
+use crate::weights::{Gguf, Tensor, TensorInfo, decode};
 
 pub struct Cpu {
     isa: Isa,
@@ -46,12 +48,6 @@ pub struct Cpu {
 pub struct Table {
     file: Gguf,
     tensor: String,
-}
-
-/// Keys and values of one layer; the layout is drawn in `attention`.
-pub struct Cache {
-    shape: CacheShape,
-    bytes: memmap2::MmapMut,
 }
 
 impl Cpu {
@@ -202,17 +198,30 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn matrix_bytes(&self, tensor: &TensorInfo) -> usize {
+        Matrix::bytes_of(tensor)
+    }
+
+    fn scratch_bytes(&self, rows: usize, columns: usize) -> usize {
+        rows * columns * size_of::<f32>() + Quantized::bytes_for(rows, columns) + attend::MOST_PARTIALS_BYTES
+    }
+
     fn matrix_size(&self, w: &Matrix) -> MatrixSize {
         MatrixSize { bytes: w.bytes(), weights: w.rows * w.cols }
     }
 
     fn copy_blocks(&mut self, cache: &mut Cache, copies: &[(u32, u32)]) -> Result<()> {
-        let block = cache.shape.block();
-        let halves = cache.halves_mut();
-        for (from, to) in copies {
-            let from = *from as usize * block;
-            halves.copy_within(from..from + block, *to as usize * block);
-        }
+        copies.iter().for_each(|(from, to)| cache.copy(*from, *to));
+        Ok(())
+    }
+
+    fn read_block(&mut self, cache: &Cache, block: u32, out: &mut [u8]) -> Result<()> {
+        out.copy_from_slice(cache.block(block));
+        Ok(())
+    }
+
+    fn write_block(&mut self, cache: &mut Cache, block: u32, from: &[u8]) -> Result<()> {
+        cache.block_mut(block).copy_from_slice(from);
         Ok(())
     }
 

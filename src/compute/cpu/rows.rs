@@ -20,6 +20,12 @@ pub(super) struct Quantized {
 }
 
 impl Quantized {
+    /// Memory for so many rows: a byte for each activation, a scale and a count for each 16, a sum
+    /// for each 32.
+    pub(super) fn bytes_for(rows: usize, cols: usize) -> usize {
+        rows * (cols + cols / 16 * 8 + cols / 32 * 4)
+    }
+
     /// Makes room; contents are undefined.
     pub(super) fn resize(&mut self, rows: usize, cols: usize) {
         self.cols = cols;

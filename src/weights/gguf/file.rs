@@ -99,6 +99,11 @@ impl Gguf {
         &self.inner.path
     }
 
+    /// All of the file.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.inner.file
+    }
+
     pub fn file_bytes(&self) -> u64 {
         self.inner.file.len() as u64
     }

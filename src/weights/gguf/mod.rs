@@ -10,6 +10,7 @@ mod bytes;
 mod cursor;
 mod error;
 mod file;
+mod fingerprint;
 mod getters;
 mod ggml;
 mod parse;

@@ -64,6 +64,23 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn store_bf16(p: *mut u16, x: F) {
+        unsafe {
+            let narrow = |x: __m256| {
+                let bits = _mm256_castps_si256(x);
+                let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+                let rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+                // Rounding would carry a NaN's bits into the sign.
+                let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
+                let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(x, x));
+                _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan))
+            };
+            // packus works in 128-bit halves: [l0 h0 | l1 h1] -> put the quarters back in order.
+            let packed = _mm256_packus_epi32(narrow(x[0]), narrow(x[1]));
+            _mm256_storeu_si256(p.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(packed))
+        }
+    }
+    #[inline(always)]
     unsafe fn load_u8(p: *const u8) -> F {
         unsafe {
             let widen = |p: *const u8| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())));

@@ -89,6 +89,7 @@ pub(super) trait Simd: Copy {
     unsafe fn load_f16(p: *const u16) -> Self::F;
     unsafe fn store_f16(p: *mut u16, x: Self::F);
     unsafe fn load_bf16(p: *const u16) -> Self::F;
+    unsafe fn store_bf16(p: *mut u16, x: Self::F);
     unsafe fn load_u8(p: *const u8) -> Self::F;
     unsafe fn load_i8(p: *const i8) -> Self::F;
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
@@ -221,6 +222,26 @@ mod tests {
         }
     }
 
+    unsafe fn bf16_kernel<S: Simd>(x: &[f32; 16]) -> [u16; 16] {
+        let mut out = [0; 16];
+        // SAFETY: both arrays have 16 elements.
+        unsafe { S::store_bf16(out.as_mut_ptr(), S::load(x.as_ptr())) };
+        out
+    }
+    simd_fn! { fn to_bf16(x: &[f32; 16]) -> [u16; 16] = bf16_kernel; }
+
+    /// Ties go to even, what is too large becomes infinite, and a NaN stays one.
+    #[test]
+    fn bf16_rounds_as_the_reference_does() {
+        let bits = (0..u32::MAX).step_by(65_521).chain([0x7fff_ffff, 0x7f80_0001, 0xffff_ffff, 0x3f80_8000]);
+        let all: Vec<f32> = bits.map(f32::from_bits).collect();
+        for isa in Isa::available() {
+            for x in all.as_chunks::<16>().0 {
+                assert_eq!(to_bf16(isa, x), x.map(|x| half::bf16::from_f32(x).to_bits()), "{}", isa.name());
+            }
+        }
+    }
+
     unsafe fn primitives_kernel<S: Simd>(x: &[f32; 16], bytes: &[u8; 64]) -> Vec<f64> {
         let mut out = Vec::new();
         let (mut f, mut b, mut h, mut i8s) = ([0f32; 16], [0u8; 64], [0u16; 16], [0i8; 16]);
@@ -243,6 +264,8 @@ mod tests {
             keep(S::load_bf16(bytes.as_ptr().cast()), &mut out);
             S::store_f16(h.as_mut_ptr(), v);
             keep(S::load_f16(h.as_ptr()), &mut out);
+            S::store_bf16(h.as_mut_ptr(), v);
+            keep(S::load_bf16(h.as_ptr()), &mut out);
             out.push(f64::from(S::sum(v)));
             out.push(f64::from(S::largest(v)));
             out.push(f64::from(S::store_i8(i8s.as_mut_ptr(), v)));

@@ -56,6 +56,11 @@ impl Simd for Portable {
         unsafe { p.cast::<[u16; 16]>().read_unaligned() }.map(|bits| bf16::from_bits(bits).to_f32())
     }
     #[inline(always)]
+    unsafe fn store_bf16(p: *mut u16, x: F) {
+        // SAFETY: 16 elements are writable.
+        unsafe { p.cast::<[u16; 16]>().write_unaligned(x.map(|x| bf16::from_f32(x).to_bits())) }
+    }
+    #[inline(always)]
     unsafe fn load_u8(p: *const u8) -> F {
         // SAFETY: 16 elements are readable.
         unsafe { p.cast::<[u8; 16]>().read_unaligned() }.map(f32::from)
