@@ -27,6 +27,8 @@ pub struct Mirror {
     waiting: Vec<Waiting>,
     blocks_free: usize,
     busy_us: u64,
+    bytes_read: Trend,
+    flops: Trend,
     /// Of the last waterfall.
     params: Option<SamplingParams>,
 }
@@ -42,6 +44,25 @@ pub struct Known {
     pub computed: usize,
     pub preemptions: u32,
     pub blocks: Arc<Vec<u32>>,
+}
+
+/// A counter that grows along a straight line while one sequence decodes: by as much as in the step
+/// before, and what that was more than in the one before it.
+#[derive(Clone, Copy, Default)]
+struct Trend {
+    growth: i64,
+    change: i64,
+}
+
+impl Trend {
+    fn ahead(self, now: u64) -> u64 {
+        now.wrapping_add_signed(self.growth.wrapping_add(self.change))
+    }
+
+    fn grew(&mut self, from: u64, to: u64) {
+        let growth = to.wrapping_sub(from) as i64;
+        *self = Self { growth, change: growth.wrapping_sub(self.growth) };
+    }
 }
 
 /// The name of a counter in a line, and where it is.
@@ -131,10 +152,12 @@ impl Mirror {
         }
         self.token_budget = line.m.unwrap_or(self.token_budget);
         self.blocks_free = line.f.unwrap_or(self.blocks_free);
+        let before = self.counters;
         (self.counters, self.busy_us) = self.counters_after(line);
         grow(&mut self.counters, &mut self.busy_us, &line.c);
-        let before = Arc::make_mut(&mut self.sequences);
-        advance(before, &rows, &preempted);
+        self.bytes_read.grew(before.bytes_read, self.counters.bytes_read);
+        self.flops.grew(before.flops, self.counters.flops);
+        advance(Arc::<Vec<_>>::make_mut(&mut self.sequences), &rows, &preempted);
         let blocks = line.b.iter().map(|form| self.set_block(form)).collect::<Vec<_>>();
         self.follow_blocks(&blocks);
         let sampling =
@@ -166,12 +189,14 @@ impl Mirror {
         }
     }
 
-    /// What a step does to the counters by itself: its tokens and its time.
+    /// What a step does to the counters by itself: its tokens, its time, and what goes on as it did.
     fn counters_after(&self, line: &StepLine) -> (Counters, u64) {
         let drawn = line.r.iter().filter(|row| RowRecord::from(*row).sampled.is_some()).count() as u64;
         let busy_us = self.busy_us + line.p.iter().sum::<u64>();
         let generated_tokens = self.counters.generated_tokens + drawn;
-        (Counters { generated_tokens, busy_ms: ms(busy_us), ..self.counters }, busy_us)
+        let bytes_read = self.bytes_read.ahead(self.counters.bytes_read);
+        let flops = self.flops.ahead(self.counters.flops);
+        (Counters { generated_tokens, bytes_read, flops, busy_ms: ms(busy_us), ..self.counters }, busy_us)
     }
 
     /// A block that was nobody's and is somebody's is the end of that one's table.

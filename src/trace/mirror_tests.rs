@@ -99,7 +99,8 @@ fn a_quiet_step_says_only_what_it_did() {
         tokens: 1,
         counters: Counters {
             generated_tokens: step,
-            bytes_read: 98_362_432 * step,
+            // A little more with every token of context.
+            bytes_read: 98_362_432 * step + 23_040 * step * step,
             busy_ms: 15.978 * step as f64,
             ..Counters::default()
         },
@@ -112,9 +113,10 @@ fn a_quiet_step_says_only_what_it_did() {
         blocks_copied: 0,
         ..given(step)
     };
-    writer.write_step(&bare(1));
-    let line = serde_json::to_string(&writer.write_step(&bare(2))).unwrap();
-    assert_eq!(line, r#"{"s":2,"a":3000,"p":[12,15601,320,45],"r":[[1,1,1,102,7]],"c":{"b":98362432}}"#);
+    (1..4).for_each(|step| drop(writer.write_step(&bare(step))));
+    let line = serde_json::to_string(&writer.write_step(&bare(4))).unwrap();
+    assert_eq!(line, r#"{"s":4,"a":6000,"p":[12,15601,320,45],"r":[[1,1,1,104,7]]}"#);
+    assert_eq!(writer.counters.bytes_read, bare(4).counters.bytes_read);
 }
 
 #[test]
