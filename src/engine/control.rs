@@ -63,6 +63,9 @@ impl Engine {
                     events.push(Event::Note(format!("the scheduler's settings stay as they were: {why}")));
                 }
             },
+            Work::Control(Command::Replay(_)) => {
+                events.push(Event::Note("only a replay can be moved: glassbox replay FILE".into()));
+            }
             Work::Control(Command::ResetPrefixCache) => self.kv.reset_prefix_cache(),
             Work::Control(Command::Shutdown) => {
                 self.shut_down(events);

@@ -112,6 +112,7 @@ impl FakeEngine {
             }
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(_) | Command::Break(_) | Command::Clear(_) | Command::Configure(_) => Vec::new(),
+            Command::Replay(_) => Vec::new(),
         }
     }
 

@@ -4,6 +4,7 @@ mod command;
 mod engine;
 mod keys;
 mod models;
+mod replay;
 
 pub use keys::EXAMPLE;
 

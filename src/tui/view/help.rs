@@ -26,7 +26,9 @@ pub fn draw(app: &App, screen: Rect, buf: &mut Buffer) {
 
 fn content(app: &App, two: bool, width: usize) -> Vec<Line<'static>> {
     let writing = [keys(app, Place::Input, "writing"), keys(app, Place::Anywhere, "anywhere")];
-    let others = [commands(app), keys(app, Place::Panels, "in panels")];
+    let replay = app.replay.map(|_| keys(app, Place::Replay, "in panels, of a replay"));
+    let others =
+        replay.into_iter().chain([commands(app), keys(app, Place::Panels, "in panels")]).collect::<Vec<_>>();
     if !two {
         return spaced(writing.into_iter().chain(others));
     }
