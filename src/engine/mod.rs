@@ -8,11 +8,13 @@
 //! | `account` | what a step's samples mean for its sequences; forks |
 //! | `output`, `stream` | tokens to events; the only place that ends a choice |
 //! | `control` | commands between steps |
+//! | `breakpoints` | whether a step met one, and why |
 //! | `intake` | a request to a sequence, or a refusal |
 //! | `stats`, `view` | step records, counters, the snapshot |
 //! | `host` | the threads, and what happens when a step fails |
 
 mod account;
+mod breakpoints;
 mod control;
 mod host;
 mod intake;
@@ -25,6 +27,7 @@ mod step;
 mod stream;
 mod view;
 
+pub use breakpoints::{Breakpoints, Drawn, Seen};
 pub use host::{Opened, spawn};
 pub use intake::{Accepted, Intake, Work};
 pub use step::Engine;

@@ -15,7 +15,7 @@ mod record;
 mod scheduling;
 mod snapshot;
 
-pub use breakpoint::{Breakpoint, SetBreakpoint, Threshold, TokenMatch, WatchedState};
+pub use breakpoint::{BadBreakpoint, Breakpoint, SetBreakpoint, Threshold, TokenMatch, WatchedState};
 pub use cache::{EvictionPolicy, KvCacheDtype, KvEvent, KvHash, Medium, PrefixCache};
 pub use command::{Command, ForkRequest, Message, Prompt, Request, Role};
 pub use event::{
