@@ -48,6 +48,8 @@ pub enum Action {
     Increase,
     EditValue,
     NextSequence,
+    EditSettings,
+    AddBreakpoint,
 }
 
 /// Where a binding holds.
@@ -104,6 +106,10 @@ pub const BINDINGS: &[Binding] = &[
     bind!(Panels, [key!('3')], Action::TogglePanel(Panel::Batch), "batch: what did this step do?"),
     bind!(Panels, [key!('5')], Action::TogglePanel(Panel::Reasoning), "reasoning: what was decided?"),
     bind!(Panels, [key!('6')], Action::TogglePanel(Panel::Metrics), "metrics: is it fast?"),
+    bind!(Panels, [key!(p), key!(space)], Action::TogglePause, "pause (r: resume)"),
+    bind!(Panels, [key!(s), key!(n)], Action::Step, "step"),
+    bind!(Panels, [key!(b)], Action::AddBreakpoint, "stop the engine when…"),
+    bind!(Panels, [key!(e)], Action::EditSettings, "batch: step or settings"),
     bind!(Panels, [key!(z)], Action::Zoom, "zoom the panel"),
     bind!(Panels, [key!(j), key!(down)], Action::Down, "down, older (k: up, newer)"),
     bind!(Panels, [key!(k), key!(up)], Action::Up, ""),
@@ -113,8 +119,6 @@ pub const BINDINGS: &[Binding] = &[
     bind!(Panels, [key!(l), key!(right)], Action::Increase, ""),
     bind!(Panels, [key!(enter)], Action::EditValue, "type a value"),
     bind!(Panels, [key!(f)], Action::NextSequence, "trace the next sequence"),
-    bind!(Panels, [key!(p)], Action::TogglePause, "pause (r: resume)"),
-    bind!(Panels, [key!(s)], Action::Step, "step"),
     bind!(Panels, [key!(r)], Action::Resume, ""),
     bind!(Panels, [key!('?')], Action::Help, ""),
 ];
@@ -144,6 +148,7 @@ pub fn name(key: KeyCombination) -> String {
     let alt = if key.modifiers.contains(KeyModifiers::ALT) { "Alt+" } else { "" };
     let code: KeyCode = *key.codes.first();
     let plain = match code {
+        KeyCode::Char(' ') => "Space".into(),
         KeyCode::Char(c) if control.is_empty() && alt.is_empty() => return c.to_string(),
         KeyCode::Char(c) => c.to_uppercase().to_string(),
         KeyCode::F(n) => format!("F{n}"),

@@ -18,6 +18,8 @@ pub struct Meter {
     pub tpot_ms: Ring<f64>,
     pub e2el_ms: Ring<f64>,
     pub last: Option<Outcome>,
+    /// How many steps the newest snapshot brought.
+    pub newest: usize,
     last_step: Option<u64>,
     last_token_ms: HashMap<SeqId, f64>,
 }
@@ -31,6 +33,7 @@ impl Default for Meter {
             tpot_ms: Ring::new(256),
             e2el_ms: Ring::new(256),
             last: None,
+            newest: 0,
             last_step: None,
             last_token_ms: HashMap::new(),
         }
@@ -40,9 +43,11 @@ impl Default for Meter {
 impl Meter {
     /// Takes the steps that are new in this snapshot.
     pub fn observe(&mut self, snapshot: &Snapshot) {
+        self.newest = 0;
         for record in &snapshot.steps {
             if self.last_step.is_none_or(|last| record.step > last) {
                 self.last_step = Some(record.step);
+                self.newest += 1;
                 self.take(record);
             }
         }
@@ -134,6 +139,7 @@ mod tests {
         let mut meter = Meter::default();
         meter.observe(&snapshot(0..4));
         meter.observe(&snapshot(2..6));
+        assert_eq!(meter.newest, 2);
         assert_eq!(meter.steps.len(), 6);
         assert_eq!((meter.gaps().count, meter.gaps().p50), (10, 10.0));
         assert_eq!(meter.tokens_per_second(), Some(200.0));

@@ -1,9 +1,12 @@
 //! Message -> changed state and effects. No I/O: `run` carries the effects out.
 
 mod command;
+mod debug;
 mod engine;
+mod fork;
 mod keys;
 mod models;
+mod scheduling;
 
 pub use keys::EXAMPLE;
 

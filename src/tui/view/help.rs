@@ -25,8 +25,8 @@ pub fn draw(app: &App, screen: Rect, buf: &mut Buffer) {
 }
 
 fn content(app: &App, two: bool, width: usize) -> Vec<Line<'static>> {
-    let writing = [keys(app, Place::Input, "writing"), keys(app, Place::Anywhere, "anywhere")];
-    let others = [commands(app), keys(app, Place::Panels, "in panels")];
+    let writing = [keys(app, Place::Input, "writing"), commands(app)];
+    let others = [keys(app, Place::Anywhere, "anywhere"), keys(app, Place::Panels, "in panels")];
     if !two {
         return spaced(writing.into_iter().chain(others));
     }
