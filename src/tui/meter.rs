@@ -65,11 +65,11 @@ impl Meter {
         self.last = Some(outcome.clone());
     }
 
-    /// Tokens generated per second of engine time, all sequences together.
-    pub fn tokens_per_second(&self) -> Option<f64> {
-        let end = end_ms(self.steps.last()?);
-        let recent: Vec<_> =
-            self.steps.iter().rev().take_while(|s| end - end_ms(s) <= RATE_WINDOW_MS).collect();
+    /// Tokens generated per second of engine time, all sequences together, `back` steps ago.
+    pub fn tokens_per_second(&self, back: usize) -> Option<f64> {
+        let mut steps = self.steps.iter().rev().skip(back).peekable();
+        let end = end_ms(steps.peek()?);
+        let recent: Vec<_> = steps.take_while(|s| end - end_ms(s) <= RATE_WINDOW_MS).collect();
         let span = end - end_ms(recent.last()?);
         let tokens: usize = recent.iter().take(recent.len() - 1).map(|s| sampled(s)).sum();
         (span > 0.0 && tokens > 0).then(|| tokens as f64 / span * 1e3)
@@ -142,7 +142,8 @@ mod tests {
         assert_eq!(meter.newest, 2);
         assert_eq!(meter.steps.len(), 6);
         assert_eq!((meter.gaps().count, meter.gaps().p50), (10, 10.0));
-        assert_eq!(meter.tokens_per_second(), Some(200.0));
+        assert_eq!(meter.tokens_per_second(0), Some(200.0));
+        assert_eq!(meter.tokens_per_second(5), None);
         meter.observe(&Snapshot::default());
         assert!(meter.last_token_ms.is_empty());
     }

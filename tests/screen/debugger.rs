@@ -114,6 +114,11 @@ fn a_breakpoint_holds_the_engine_and_says_which_and_why() {
         let picture = desk.picture();
         assert!(picture.contains("held at breakpoint 1, step 12: step 12 was taken"), "{picture}");
         snapshot("broke", &desk);
+        desk.press(KeyCode::F(6));
+        desk.steps(1);
+        if size == SIZES[2] {
+            assert!(desk.picture().contains("●    12"), "{}", desk.picture());
+        }
         desk.wait(5_000);
         desk.say("/break");
         assert!(desk.picture().contains("met 1 time"), "{}", desk.picture());

@@ -252,8 +252,10 @@ fn earlier_line(app: &App, step: &StepRecord) -> Line<'static> {
     };
     let role = if prefill > 0 { Role::Warn } else { Role::Muted };
     let time = format::pad_left(&format::millis(step.phases.total_ms()), 8);
-    let number = format::pad_left(&format::count(step.step), 7);
+    let number = format::pad_left(&format::count(step.step), 6);
+    let broke = if app.broke.iter().any(|broke| broke.step == step.step) { "●" } else { " " };
     Line::from(vec![
+        Span::styled(broke, app.theme.style(Role::Bad)),
         Span::styled(format!("{number} {time}  "), app.theme.style(Role::Muted)),
         Span::styled(what, app.theme.style(role)),
     ])
@@ -291,7 +293,7 @@ fn reason(app: &App, who: String, why: &str, role: Role, width: usize) -> Vec<Li
 }
 
 fn throughput(app: &App, back: usize, width: usize) -> Line<'static> {
-    let rate = app.meter.tokens_per_second().map_or("-".into(), format::rate);
+    let rate = app.meter.tokens_per_second(back).map_or("-".into(), format::rate);
     let numbers = format!(" {rate} tok/s");
     let values = app.meter.steps.iter().rev().skip(back).rev().map(|s| s.tokens as f64);
     let line = paint::sparkline(values, width.saturating_sub(numbers.len() + 9));

@@ -1,7 +1,7 @@
 //! Panel 2: where is the memory? A cell a block, or several blocks a cell where there are many.
 
 use super::{block, paint};
-use crate::protocol::{BlockView, KvView, Snapshot};
+use crate::protocol::{BlockView, KvView, SequenceState, Snapshot};
 use crate::tui::app::App;
 use crate::tui::format;
 use crate::tui::history::{self, Seen};
@@ -165,7 +165,12 @@ fn sharing(app: &App, snapshot: &Snapshot, width: usize) -> Line<'static> {
 fn sequences(app: &App, snapshot: &Snapshot, width: usize) -> Line<'static> {
     let mut spans = Vec::new();
     for view in &snapshot.sequences {
-        let word = format!("{} {} blk  ", view.seq, view.blocks.len());
+        let word = match view.state {
+            SequenceState::Running => format!("{} {} blk  ", view.seq, view.blocks.len()),
+            SequenceState::Waiting => format!("{} waits  ", view.seq),
+            SequenceState::Loading => format!("{} loads  ", view.seq),
+            SequenceState::Preempted => format!("{} preempted  ", view.seq),
+        };
         let used: usize = spans.iter().map(Span::width).sum();
         if used + word.len() + 3 > width {
             spans.push(Span::styled("…", app.theme.style(Role::Muted)));

@@ -21,7 +21,8 @@ fn all(app: &App, width: usize) -> Vec<Line<'static>> {
     let seen = history::seen(app);
     let (meter, c) = (&app.meter, &seen.snapshot.counters);
     let last = meter.last.as_ref().map(|o| (o.timings, o.usage));
-    let rate = meter.tokens_per_second().or(last.map(|(t, _)| t.tokens_per_second).filter(|r| *r > 0.0));
+    let of_last = last.map(|(t, _)| t.tokens_per_second).filter(|rate| *rate > 0.0 && seen.back == 0);
+    let rate = meter.tokens_per_second(seen.back).or(of_last);
     let gaps = meter.gaps();
     let strip = paint::sparkline(meter.gaps_ms.iter().copied(), width.saturating_sub(LABEL));
     let steps = meter.steps.iter().rev().skip(seen.back).rev();
