@@ -5,14 +5,16 @@ use crate::bench;
 use crate::compute::cpu::Isa;
 use crate::config::{
     self, BenchCommand, Cli, Command, EngineSettings, Format, Given, InspectCommand, LogitsArgs,
-    ModelsCommand, Origin, Paths, RunArgs, ScreenArgs, Settings, SpeedArgs, TemplateArgs, TokenizeArgs,
+    ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, ScreenArgs, Settings, SpeedArgs, TemplateArgs,
+    TokenizeArgs,
 };
 use crate::open;
 use crate::protocol::{Message, PrefixCache, Prompt, Request, RequestId, Role};
 use crate::script::{self, Piece, Printer, Progress, Quit, Status, Stdin, Tool, View, written};
-use crate::store::{IfMissing, KV_BYTES_PER_VALUE, ScreenModels, Store, tensor_rows};
+use crate::store::{IfMissing, KV_BYTES_PER_VALUE, ReplayModels, ScreenModels, Store, Traces, tensor_rows};
 use crate::text::{ChatTemplate, Specials, TemplateError};
-use crate::tui::{self, Ended, ScreenOptions};
+use crate::trace::{self, ReplayOptions, TraceError};
+use crate::tui::{self, Ended, Models, ScreenOptions};
 use crate::weights::{self, FetchOptions, Gguf, Summary};
 use clap::{CommandFactory, Parser};
 use std::io::{self, IsTerminal, Write};
@@ -44,6 +46,7 @@ fn command(cli: Cli) -> Result<Status, Quit> {
         Command::Run(args) => run(&args),
         Command::Models(command) => models(&command),
         Command::Inspect(command) => inspect(&command),
+        Command::Replay(args) => replay(&args),
         Command::Bench(BenchCommand::Speed(args)) => speed(&args),
         Command::Doctor(args) => doctor(args.json),
         Command::Paths { json } => paths(json),
@@ -115,7 +118,17 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
         cache_salt: args.cache_salt.clone(),
         ..Request::new(RequestId(1), prompt, settings.sampling)
     };
-    let mut handle = open::engine(&found, chat_template, settings.options.engine);
+    let file = args.trace.as_deref().map(|path| trace::create(path).map_err(|e| no_trace(path, &e)));
+    let file = file.transpose()?;
+    let handle = open::engine(&found, chat_template, settings.options.engine);
+    // Dropped at the end, it waits until the file is written.
+    let (mut handle, _recording) = match file {
+        Some(file) => {
+            let (handle, recording) = trace::record(handle, file);
+            (handle, Some(recording))
+        }
+        None => (handle, None),
+    };
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -395,8 +408,43 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     };
     // The sampling panel shows where each token came from.
     let settings = EngineSettings { trace_candidates: 64, ..options.engine };
-    let models = ScreenModels::new(context.store, chat_template, settings);
-    match tui::run(screen, Box::new(models)) {
+    let traces = args.trace.as_deref().map(|path| Traces::to(path).map_err(|e| no_trace(path, &e)));
+    let models = ScreenModels::new(context.store, chat_template, settings).traced(traces.transpose()?);
+    show(screen, Box::new(models))
+}
+
+fn no_trace(path: &Path, why: &io::Error) -> Quit {
+    Quit::new(Status::Failed, format!("cannot write the trace {}: {why}", path.display()))
+}
+
+/// The same screen over a recording.
+fn replay(args: &ReplayArgs) -> Result<Status, Quit> {
+    let options = ReplayOptions { speed: args.speed, paused: args.paused };
+    let models = ReplayModels::open(&args.file, options).map_err(|error| {
+        let status = match &error {
+            TraceError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Status::NoInput,
+            TraceError::Io { .. } => Status::Failed,
+            TraceError::NotATrace { .. } | TraceError::Garbage { .. } => Status::Data,
+        };
+        Quit::new(status, error.to_string())
+    })?;
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        return Err(Quit::new(Status::Usage, "the screen needs a terminal"));
+    }
+    let context = Context::read(Vec::new())?;
+    let settings = context.settings.options;
+    let screen = ScreenOptions {
+        model: Some(args.file.display().to_string()),
+        theme: settings.theme,
+        themes: context.paths.as_ref().map(themes),
+        ascii: settings.ascii,
+        ..ScreenOptions::default()
+    };
+    show(screen, Box::new(models))
+}
+
+fn show(screen: ScreenOptions, models: Box<dyn Models>) -> Result<Status, Quit> {
+    match tui::run(screen, models) {
         Ok(Ended::Quit) => Ok(Status::Done),
         Ok(Ended::Signal(number)) => Err(Quit::new(
             if number == 2 { Status::Interrupted } else { Status::Terminated },

@@ -8,6 +8,7 @@
 //! | [`base`] | time and small numbers |
 //! | [`config`] | flags and config file -> settings, read once |
 //! | [`protocol`] | commands, events, snapshots: the line between a front end and an engine |
+//! | [`trace`] | an engine's conversation, recorded and replayed |
 //! | [`text`] | tokenizer, detokenizer, chat template, stop strings, reasoning parser |
 //! | [`sample`] | a row of logits -> a token |
 //! | [`weights`] | GGUF, quantised blocks, the model catalogue and fetching |
@@ -36,5 +37,6 @@ pub mod sample;
 pub mod script;
 pub mod store;
 pub mod text;
+pub mod trace;
 pub mod tui;
 pub mod weights;

@@ -7,14 +7,16 @@ use crate::protocol::Handle;
 use crate::script::{
     self, FileCard, FormatRow, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow,
 };
+use crate::trace::{self, Recording, ReplayOptions, TraceError};
 use crate::tui::{FetchEvent, ModelChoice, Models};
 use crate::weights::{
     self, Catalogue, CatalogueModel, FetchError, FetchOptions, Found, Gguf, Listed, ModelDirs, NotFound,
     Origin, Phase, Source, Summary,
 };
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -314,11 +316,99 @@ pub struct ScreenModels {
     chat_template: Option<String>,
     settings: EngineSettings,
     cancel: Arc<AtomicBool>,
+    traces: Option<Traces>,
 }
 
 impl ScreenModels {
     pub fn new(store: Store, chat_template: Option<String>, settings: EngineSettings) -> Self {
-        Self { store, chat_template, settings, cancel: Arc::default() }
+        Self { store, chat_template, settings, cancel: Arc::default(), traces: None }
+    }
+
+    /// Records every model that is opened.
+    pub fn traced(self, traces: Option<Traces>) -> Self {
+        Self { traces, ..self }
+    }
+}
+
+/// The recordings of a screen. Each model has its own file: the one named, then `-2`, `-3` before its
+/// extension.
+pub struct Traces {
+    path: PathBuf,
+    /// Made before the screen opens, so that a wrong name is told at once.
+    first: Option<File>,
+    recordings: Vec<Recording>,
+}
+
+impl Traces {
+    /// # Errors
+    /// The file cannot be made.
+    pub fn to(path: &Path) -> io::Result<Self> {
+        let first = Some(trace::create(path)?);
+        Ok(Self { path: path.to_owned(), first, recordings: Vec::new() })
+    }
+
+    fn record(&mut self, handle: Handle) -> Result<Handle, String> {
+        let file = match self.first.take() {
+            Some(file) => file,
+            None => {
+                let path = self.path_of(self.recordings.len() + 1);
+                trace::create(&path).map_err(|e| format!("{}: {e}", path.display()))?
+            }
+        };
+        let (handle, recording) = trace::record(handle, file);
+        self.recordings.push(recording);
+        Ok(handle)
+    }
+
+    fn path_of(&self, nth: usize) -> PathBuf {
+        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
+        let name = match self.path.extension() {
+            Some(extension) => format!("{stem}-{nth}.{}", extension.to_string_lossy()),
+            None => format!("{stem}-{nth}"),
+        };
+        self.path.with_file_name(name)
+    }
+}
+
+/// A recording in the place of all models.
+pub struct ReplayModels {
+    path: PathBuf,
+    options: ReplayOptions,
+    /// Opened before the screen, so that a file that is no trace is told at once.
+    first: Option<Handle>,
+}
+
+impl ReplayModels {
+    /// # Errors
+    /// The file cannot be read, or is no trace.
+    pub fn open(path: &Path, options: ReplayOptions) -> Result<Self, TraceError> {
+        let first = Some(trace::open(path, options)?);
+        Ok(Self { path: path.to_owned(), options, first })
+    }
+}
+
+impl Models for ReplayModels {
+    fn list(&mut self) -> Vec<ModelChoice> {
+        Vec::new()
+    }
+
+    fn fetch(&mut self, _name: &str) -> UnboundedReceiver<FetchEvent> {
+        let (events, receiver) = unbounded_channel();
+        // The receiver is right here.
+        let _ = events.send(FetchEvent::Failed("a replay fetches no models".into()));
+        receiver
+    }
+
+    fn cancel_fetch(&mut self) {}
+
+    fn open(&mut self, name: &str) -> Result<Handle, String> {
+        match self.first.take() {
+            Some(first) => Ok(first),
+            None if Path::new(name) == self.path => {
+                trace::open(&self.path, self.options).map_err(|e| e.to_string())
+            }
+            None => Err("a replay opens no models".into()),
+        }
     }
 }
 
@@ -355,7 +445,11 @@ impl Models for ScreenModels {
 
     fn open(&mut self, name_or_path: &str) -> Result<Handle, String> {
         let found = self.store.find(name_or_path).map_err(|missing| missing.to_string())?;
-        Ok(open::engine(&found, self.chat_template.clone(), self.settings.clone()))
+        let handle = open::engine(&found, self.chat_template.clone(), self.settings.clone());
+        match &mut self.traces {
+            Some(traces) => traces.record(handle),
+            None => Ok(handle),
+        }
     }
 }
 

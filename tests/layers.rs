@@ -14,6 +14,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("config", &["base", "protocol"]),
     ("protocol", &["base"]),
+    ("trace", &["base", "protocol"]),
     ("text", &["base", "protocol"]),
     ("sample", &["base", "protocol"]),
     ("weights", &["base"]),

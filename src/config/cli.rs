@@ -30,6 +30,8 @@ pub enum Command {
     /// Look inside a model without chatting
     #[command(subcommand)]
     Inspect(InspectCommand),
+    /// The screen over a recorded session (`--trace`): no model needed
+    Replay(ReplayArgs),
     /// Measure speed
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -63,6 +65,9 @@ pub struct ScreenArgs {
     /// Fetch the model without asking if it is not here
     #[arg(short, long)]
     pub yes: bool,
+    /// Record the session to a file that `glassbox replay` plays; it holds all that is said
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub trace: Option<PathBuf>,
     #[command(flatten)]
     pub chat: PromptFlags,
     #[command(flatten)]
@@ -164,6 +169,24 @@ pub struct LogitsArgs {
     pub json: bool,
     #[command(flatten)]
     pub engine: EngineFlags,
+}
+
+#[derive(Args, Debug)]
+pub struct ReplayArgs {
+    /// What --trace wrote
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+    /// Times the recorded speed, from 0.01 to 1000
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true, value_parser = speed)]
+    pub speed: f32,
+    /// Wait at the beginning: n steps forward, space plays
+    #[arg(long)]
+    pub paused: bool,
+}
+
+fn speed(text: &str) -> Result<f32, String> {
+    let speed = text.parse().ok().filter(|x| (0.01..=1000.0).contains(x));
+    speed.ok_or_else(|| "speed must be a number from 0.01 to 1000".to_owned())
 }
 
 #[derive(Args, Debug)]
@@ -317,6 +340,8 @@ mod tests {
             &["inspect", "logits", "m"],
             &["completions", "cobol"],
             &["bench", "speed", "-r", "0"],
+            &["replay"],
+            &["replay", "t.jsonl", "--speed", "0"],
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");
         }

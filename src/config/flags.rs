@@ -165,6 +165,9 @@ pub struct RunArgs {
     /// Tokens and speed on stderr at the end
     #[arg(long, help_heading = "Output")]
     pub stats: bool,
+    /// Record the engine's steps and all that is said, for `glassbox replay`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
+    pub trace: Option<PathBuf>,
     /// Show what would run, each setting with where it is from, and stop
     #[arg(long, help_heading = "Output")]
     pub dry_run: bool,

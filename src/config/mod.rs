@@ -15,8 +15,8 @@ mod resolve;
 mod settings;
 
 pub use cli::{
-    BenchCommand, Cli, Command, DoctorArgs, InspectCommand, LogitsArgs, ModelsCommand, ScreenArgs, SpeedArgs,
-    TemplateArgs, TokenizeArgs,
+    BenchCommand, Cli, Command, DoctorArgs, InspectCommand, LogitsArgs, ModelsCommand, ReplayArgs,
+    ScreenArgs, SpeedArgs, TemplateArgs, TokenizeArgs,
 };
 pub use file::{ConfigError, from_environment, from_file};
 pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, SamplingFlags, ShowReasoning};

@@ -50,6 +50,9 @@ impl Engine {
             Work::Control(
                 command @ (Command::Fork(_) | Command::Break(_) | Command::Clear(_) | Command::Configure(_)),
             ) => events.push(Event::Note(format!("this engine does not take {command:?}"))),
+            Work::Control(Command::Replay(_)) => {
+                events.push(Event::Note("only a replay can be moved: glassbox replay FILE".into()));
+            }
             Work::Control(Command::ResetPrefixCache) => self.kv.reset_prefix_cache(),
             Work::Control(Command::Shutdown) => {
                 self.shut_down(events);

@@ -27,8 +27,21 @@ pub enum Command {
     Focus(Option<SeqId>),
     /// Forgets every cached block that no sequence owns.
     ResetPrefixCache,
+    /// Moves a replay; a live engine says that it is none.
+    Replay(ReplayCommand),
     /// Ends running requests with `Abort`, then the engine's threads.
     Shutdown,
+}
+
+/// What only a recorded conversation can do. `Pause`, `Resume` and `Step` act on it as well.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ReplayCommand {
+    /// Times the recorded one; above 0.
+    Speed(f32),
+    /// To where this step has been taken.
+    Seek(u64),
+    /// So many steps back, and pause.
+    Back(u32),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

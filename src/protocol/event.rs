@@ -1,4 +1,4 @@
-use super::{KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId};
+use super::{Command, KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId};
 use serde::{Deserialize, Serialize};
 
 /// What an engine reports, in order. One `Vec<Event>` is sent a step.
@@ -65,6 +65,17 @@ pub enum Event {
     Kv(Vec<KvEvent>),
     /// Something the user should know that ends nothing.
     Note(String),
+    /// In a replay: what the front end of that time sent.
+    Sent(Box<Command>),
+    /// This is a replay of these steps, at this multiple of the recorded speed.
+    Replaying {
+        first: u64,
+        last: u64,
+        speed: f32,
+    },
+    /// A replay went back. Everything said so far is forgotten; what is true at the earlier point
+    /// follows, from the beginning.
+    Rewound,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +87,7 @@ pub enum LoadStage {
 
 /// What the model is and where it runs, as found in its file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ModelInfo {
     /// Catalogue name, or the file's stem.
     pub name: String,

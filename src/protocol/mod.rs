@@ -17,7 +17,7 @@ mod snapshot;
 
 pub use breakpoint::{BadBreakpoint, Breakpoint, SetBreakpoint, Threshold, TokenMatch, WatchedState};
 pub use cache::{EvictionPolicy, KvCacheDtype, KvEvent, KvHash, Medium, PrefixCache};
-pub use command::{Command, ForkRequest, Message, Prompt, Request, Role};
+pub use command::{Command, ForkRequest, Message, Prompt, ReplayCommand, Request, Role};
 pub use event::{
     Channel, Event, Failure, FailureKind, FinishReason, LoadStage, ModelInfo, Outcome, Part, Timings,
     TokenInfo, TopToken, Usage,

@@ -91,6 +91,8 @@ pub struct App {
     pub meter: Meter,
     pub parsed: Ring<ParsedToken>,
     pub paused: bool,
+    /// A recording is played in an engine's place.
+    pub replay: Option<Replay>,
     pub focused_seq: Option<SeqId>,
     pub next_request: u64,
     /// Said in the footer until then.
@@ -119,6 +121,14 @@ pub enum ModelState {
         name: String,
         message: String,
     },
+}
+
+/// Steps of a recording, and how fast they are played.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Replay {
+    pub first: u64,
+    pub last: u64,
+    pub speed: f32,
 }
 
 /// A download under way.
@@ -303,6 +313,7 @@ impl App {
             meter: Meter::default(),
             parsed: Ring::new(512),
             paused: false,
+            replay: None,
             focused_seq: None,
             next_request: 1,
             flash: None,

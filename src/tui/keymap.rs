@@ -26,6 +26,9 @@ pub enum Action {
     NewChat,
     TogglePause,
     Step,
+    StepBack,
+    Slower,
+    Faster,
     Resume,
     NextFocus,
     PreviousFocus,
@@ -58,6 +61,8 @@ pub enum Place {
     Anywhere,
     Input,
     Panels,
+    /// In panels, while a recording is played: before what is bound there.
+    Replay,
 }
 
 pub struct Binding {
@@ -121,11 +126,25 @@ pub const BINDINGS: &[Binding] = &[
     bind!(Panels, [key!(f)], Action::NextSequence, "trace the next sequence"),
     bind!(Panels, [key!(r)], Action::Resume, ""),
     bind!(Panels, [key!('?')], Action::Help, ""),
+    bind!(Replay, [key!(space)], Action::TogglePause, "play or pause"),
+    bind!(Replay, [key!(n), key!(s)], Action::Step, "one step forward"),
+    bind!(Replay, [key!(b), key!(p)], Action::StepBack, "one step back"),
+    bind!(Replay, [key!('[')], Action::Slower, "half the speed"),
+    bind!(Replay, [key!(']')], Action::Faster, "double the speed"),
 ];
 
 /// The meaning of a key, if it is bound where the focus is.
 pub fn action(key: KeyEvent, focus: Focus) -> Option<Action> {
-    let mut key = key;
+    let here = if matches!(focus, Focus::Input) { Place::Input } else { Place::Panels };
+    bound(key, &[Place::Anywhere, here])
+}
+
+/// The meaning that only a replay gives to a key in its panels.
+pub fn replay_action(key: KeyEvent) -> Option<Action> {
+    bound(key, &[Place::Replay])
+}
+
+fn bound(mut key: KeyEvent, places: &[Place]) -> Option<Action> {
     if let KeyCode::Char(c) = key.code
         && !c.is_alphabetic()
     {
@@ -133,10 +152,9 @@ pub fn action(key: KeyEvent, focus: Focus) -> Option<Action> {
         key.modifiers -= KeyModifiers::SHIFT;
     }
     let pressed = KeyCombination::from(key).normalized();
-    let here = if matches!(focus, Focus::Input) { Place::Input } else { Place::Panels };
     BINDINGS
         .iter()
-        .filter(|b| b.place == Place::Anywhere || b.place == here)
+        .filter(|b| places.contains(&b.place))
         .find(|b| b.keys.iter().any(|k| k.normalized() == pressed))
         .map(|b| b.action)
 }

@@ -44,6 +44,11 @@ impl Meter {
     /// Takes the steps that are new in this snapshot.
     pub fn observe(&mut self, snapshot: &Snapshot) {
         self.newest = 0;
+        let newest = snapshot.steps.last().map_or(0, |record| record.step);
+        if self.last_step.is_some_and(|last| newest < last) {
+            // A replay went back: what it has not reached yet is forgotten.
+            self.forget_steps();
+        }
         for record in &snapshot.steps {
             if self.last_step.is_none_or(|last| record.step > last) {
                 self.last_step = Some(record.step);
@@ -52,6 +57,20 @@ impl Meter {
             }
         }
         self.last_token_ms.retain(|seq, _| snapshot.sequences.iter().any(|s| s.seq == *seq));
+    }
+
+    pub fn forget_answers(&mut self) {
+        self.ttft_ms.clear();
+        self.tpot_ms.clear();
+        self.e2el_ms.clear();
+        self.last = None;
+    }
+
+    fn forget_steps(&mut self) {
+        self.steps.clear();
+        self.gaps_ms.clear();
+        self.last_token_ms.clear();
+        self.last_step = None;
     }
 
     pub fn finished(&mut self, outcome: &Outcome) {

@@ -326,3 +326,16 @@ fn no_escape_byte_reaches_a_pipe() {
         }
     }
 }
+
+#[test]
+fn what_is_no_trace_is_not_replayed() {
+    let home = Home::new();
+    let missing = home.path("none.jsonl");
+    let said = home.run(&["replay", missing.to_str().unwrap()]).refused(66);
+    assert!(said.contains("cannot read") && said.contains("none.jsonl"), "{said}");
+    let other = home.write("notes.txt", "dear diary\n");
+    assert!(home.run(&["replay", &other]).refused(65).contains("notes.txt is no trace"));
+    let broken = home.write("broken.jsonl", "{\"glassbox_trace\":1}\n{\"s\":1}\n???\n{\"s\":2}\n");
+    assert!(home.run(&["replay", &broken]).refused(65).contains("broken.jsonl, line 3"));
+    assert!(home.run(&["replay", &broken, "--speed", "fast"]).refused(2).contains("from 0.01 to 1000"));
+}

@@ -334,3 +334,24 @@ fn the_benchmark_measures_what_it_was_asked_for() {
     let said = home.run(&["bench", "speed", "-m", TINY, "-p", "4000", "-n", "0", "-r", "1"]);
     assert_eq!(said.status, 65, "{}", said.err);
 }
+
+#[test]
+fn a_run_can_be_recorded_and_the_file_is_whole() {
+    let home = Home::new();
+    let file = home.path("trace.jsonl");
+    let to_file = ["--trace", file.to_str().unwrap()];
+    let answer =
+        home.run(&[&["run", TINY, "hello", "--raw", "-n", "20", "--temp", "0"], &to_file[..]].concat());
+    let plain = home.run(&["run", TINY, "hello", "--raw", "-n", "20", "--temp", "0"]);
+    assert_eq!(answer.good(), plain.good());
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("{\"glassbox_trace\":1,") && text.ends_with("}\n"), "{text}");
+    assert!(text.contains("\"Finished\""), "{text}");
+    let steps = text.lines().filter(|line| line.starts_with("{\"s\":")).count();
+    assert!((2..=20).contains(&steps), "{text}");
+    // It is a trace, and all that is missing is a screen.
+    assert!(home.run(&["replay", file.to_str().unwrap()]).refused(2).contains("needs a terminal"));
+    let nowhere = home.path("no/such/folder/trace.jsonl");
+    let said = home.run(&["run", TINY, "hello", "--raw", "--trace", nowhere.to_str().unwrap()]).refused(1);
+    assert!(said.contains("cannot write the trace"), "{said}");
+}

@@ -321,6 +321,20 @@ fn a_fork_goes_on_beside_its_parent_from_the_token_that_was_named() {
 }
 
 #[test]
+fn a_replayed_fork_stands_beside_its_parent_too() {
+    let mut desk = Desk::ready(SIZES[1]);
+    desk.say("Why?");
+    desk.steps(60);
+    let keep = desk.engine.snapshot().sequences[0].prompt_tokens + 55;
+    let parent = seq(1, 0);
+    let fork =
+        ForkRequest { id: RequestId(7), parent, keep, then: vec![], params: SamplingParams::default() };
+    desk.tell(Message::Engine(vec![Event::Sent(Box::new(Command::Fork(Box::new(fork))))]));
+    assert!(desk.picture().contains("from 1 at token 55"), "{}", desk.picture());
+    assert!(desk.sent().iter().all(|c| !matches!(c, Command::Fork(_))));
+}
+
+#[test]
 fn a_fork_that_cannot_be_is_refused_with_the_reason() {
     let mut desk = Desk::ready(SIZES[1]);
     desk.say("/fork");

@@ -5,7 +5,7 @@ use crate::protocol::{
     Command, Event, Failure, FailureKind, FinishReason, ModelInfo, Outcome, Prompt, Request, RequestId,
     SeqId, Snapshot, Timings, Usage,
 };
-use crate::tui::app::{App, Effect, ModelState, ParsedToken};
+use crate::tui::app::{App, Effect, ModelState, ParsedToken, Replay};
 use crate::tui::chat::{Answer, Entry, Level, Turn};
 use crate::tui::{format, history, sanitize};
 use std::sync::Arc;
@@ -45,6 +45,9 @@ pub fn gone(app: &mut App) {
 
 /// Sends what the person wrote, or keeps it until the model is ready and the last answer is done.
 pub fn submit(app: &mut App, text: &str, effects: &mut Vec<Effect>) {
+    if super::replay::does_not_answer(app) {
+        return;
+    }
     let mut turn = Turn::new(text);
     turn.queued = true;
     app.chat.entries.push(Entry::Turn(turn));
@@ -54,6 +57,9 @@ pub fn submit(app: &mut App, text: &str, effects: &mut Vec<Effect>) {
 
 /// Answers the last message again; an answer still running is stopped.
 pub fn regenerate(app: &mut App, effects: &mut Vec<Effect>) {
+    if super::replay::does_not_answer(app) {
+        return;
+    }
     if app.ready().is_none() {
         app.say("no model is ready");
         return;
@@ -83,6 +89,9 @@ pub fn regenerate(app: &mut App, effects: &mut Vec<Effect>) {
 
 /// One batch of several answers: `n` to one prompt, or one to each of several.
 pub fn parallel(app: &mut App, prompts: &[String], n: u32, effects: &mut Vec<Effect>) {
+    if super::replay::does_not_answer(app) {
+        return;
+    }
     let mut turn = Turn::new(&prompts.join(" | "));
     turn.side = true;
     for prompt in prompts {
@@ -131,6 +140,11 @@ fn one(app: &mut App, event: Event) {
             app.asked = None;
             Arc::make_mut(&mut app.snapshot).scheduler = (**settings).clone();
         }
+        Event::Sent(command) => super::replay::sent(app, command),
+        Event::Replaying { first, last, speed } => {
+            super::replay::replaying(app, Replay { first: *first, last: *last, speed: *speed });
+        }
+        Event::Rewound => super::replay::rewound(app),
         Event::PromptLogprobs { .. } | Event::Kv(_) => {}
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);

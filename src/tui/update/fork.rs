@@ -58,32 +58,37 @@ fn point(app: &App, arguments: &str) -> Result<(SeqId, usize), String> {
 }
 
 fn branch(app: &mut App, parent: SeqId, token: usize, effects: &mut Vec<Effect>) {
-    let kept = kept_text(app, parent, token);
-    let id = RequestId(app.next_request);
-    let now = app.now;
+    let Some(turn) = app.chat.turns().rev().find(|t| t.answers.iter().any(|a| a.seq == parent)) else {
+        return;
+    };
+    let answer = turn.answers.iter().find(|a| a.seq == parent);
+    let Some(prompt) = answer.and_then(|a| a.prompt_tokens) else { return };
     let mut params = app.params.clone();
-    let Some(turn) = app.chat.turns_mut().rev().find(|t| t.answers.iter().any(|a| a.seq == parent)) else {
-        return;
-    };
-    let Some(prompt) = turn.answers.iter().find(|a| a.seq == parent).and_then(|a| a.prompt_tokens) else {
-        return;
-    };
     // The same seed would say the same again.
     params.seed = params.seed.map(|seed| seed.wrapping_add(turn.answers.len() as u64));
-    let seq = SeqId { request: id, choice: 0 };
-    let mut answer = Answer::new(seq, params.clone(), now);
+    let id = RequestId(app.next_request);
+    app.next_request += 1;
+    app.scroll = None;
+    let request = ForkRequest { id, parent, keep: prompt + token, then: Vec::new(), params };
+    place(app, &request);
+    effects.push(Effect::Send(Command::Fork(Box::new(request))));
+}
+
+/// Gives the branch its place beside its parent, with what it keeps of it.
+pub fn place(app: &mut App, request: &ForkRequest) {
+    let parent = request.parent;
+    let Some(prompt) = app.chat.answer_mut(parent).and_then(|answer| answer.prompt_tokens) else { return };
+    let token = request.keep.saturating_sub(prompt);
+    let mut answer = Answer::new(SeqId { request: request.id, choice: 0 }, request.params.clone(), app.now);
     answer.title = Some(format!("from {parent} at token {token}"));
-    if let Some(text) = kept {
+    if let Some(text) = kept_text(app, parent, token) {
         answer.text.push_str(&text);
         answer.body.push(&text);
     }
     answer.body.mark(format!("fork of {parent} at token {token}"));
-    turn.answers.push(answer);
-    app.next_request += 1;
-    app.scroll = None;
-    let keep = prompt + token;
-    let request = ForkRequest { id, parent, keep, then: Vec::new(), params };
-    effects.push(Effect::Send(Command::Fork(Box::new(request))));
+    if let Some(turn) = app.chat.turns_mut().rev().find(|t| t.answers.iter().any(|a| a.seq == parent)) {
+        turn.answers.push(answer);
+    }
 }
 
 /// The visible text of the first `count` tokens, where all of them are still known.

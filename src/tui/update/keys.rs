@@ -1,6 +1,6 @@
 //! What keys do.
 
-use super::{command, engine, models, scheduling};
+use super::{command, engine, models, replay, scheduling};
 use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
 use crate::tui::keymap::{self, Action};
@@ -21,6 +21,9 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
         return;
     }
     if app.focus == Focus::Input && recalling(app, key) {
+        return;
+    }
+    if replay::key(app, key, effects) {
         return;
     }
     match keymap::action(key, app.focus) {
@@ -70,6 +73,9 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::TogglePause => hold(app, !app.paused, effects),
         Action::Resume => hold(app, false, effects),
         Action::Step => command::step(app, 1, effects),
+        Action::StepBack => replay::back(app, effects),
+        Action::Slower => replay::change_speed(app, 0.5, effects),
+        Action::Faster => replay::change_speed(app, 2.0, effects),
         Action::NextFocus if completing => complete(app),
         Action::NextFocus => move_focus(app, 1),
         Action::PreviousFocus => move_focus(app, -1),

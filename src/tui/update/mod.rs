@@ -6,6 +6,7 @@ mod engine;
 mod fork;
 mod keys;
 mod models;
+mod replay;
 mod scheduling;
 
 pub use keys::EXAMPLE;

@@ -117,6 +117,7 @@ pub fn opening(app: &mut App, name: String) {
     app.meter = Meter::default();
     app.parsed.clear();
     app.paused = false;
+    app.replay = None;
     app.focused_seq = None;
     app.asked = None;
     app.broke.clear();

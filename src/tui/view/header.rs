@@ -117,6 +117,15 @@ fn speed(app: &App) -> Option<f64> {
 }
 
 fn badge(app: &App) -> Line<'static> {
+    if let Some(replay) = &app.replay {
+        let (mark, role) = if app.paused { ("‖", Role::Warn) } else { ("▶", Role::Good) };
+        let (step, last) = (format::count(app.snapshot.step), format::count(replay.last));
+        let words = match app.size.0 {
+            ..100 => format!(" {mark} REPLAY {step}/{last} {}× ", replay.speed),
+            _ => format!(" {mark} REPLAY step {step} of {last} · {}× ", replay.speed),
+        };
+        return Line::styled(words, app.theme.style(role));
+    }
     if app.paused {
         return Line::styled(" ‖ paused ", app.theme.style(Role::Warn));
     }
