@@ -5,6 +5,7 @@
 //! (does not load), and the message `panic` (the engine's thread panics).
 
 #[path = "../tests/support/fake_engine.rs"]
+#[allow(dead_code)]
 mod fake_engine;
 
 use fake_engine::{FakeEngine, model_info};

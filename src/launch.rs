@@ -112,7 +112,12 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
         store.obtain(&wanted, if args.yes { IfMissing::Fetch } else { IfMissing::Ask }, args.quiet)?;
     let settings = context.settings_for(&gguf(&found.path)?);
     let prompt = if args.raw { Prompt::Text(prompt) } else { chat(args.chat.system.as_deref(), prompt) };
-    let request = Request { n: args.choices, ..Request::new(RequestId(1), prompt, settings.sampling) };
+    let request = Request {
+        n: args.choices,
+        priority: args.priority,
+        cache_salt: args.cache_salt.clone(),
+        ..Request::new(RequestId(1), prompt, settings.sampling)
+    };
     let file = args.trace.as_deref().map(|path| trace::create(path).map_err(|e| no_trace(path, &e)));
     let file = file.transpose()?;
     let handle = open::engine(&found, chat_template, settings.options.engine);
@@ -381,14 +386,19 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let chosen = *context.settings.origin("model") != Origin::BuiltIn;
     let model = args.model.or_else(|| chosen.then(|| context.settings.options.model.clone()));
     let found = context.store.find(model.as_deref().unwrap_or(&context.settings.options.model)).ok();
-    let Settings { sampling, options, .. } = match found.and_then(|found| Gguf::inspect(&found.path).ok()) {
+    let settings = match found.and_then(|found| Gguf::inspect(&found.path).ok()) {
         Some(file) => context.settings_for(&file),
         None => context.settings,
     };
+    let set = settings.rows().into_iter().filter(|row| *settings.origin(row.name) != Origin::BuiltIn);
+    let origins = set.map(|row| (row.name, row.origin)).collect();
+    let Settings { sampling, options, .. } = settings;
     let screen = ScreenOptions {
         model,
         system: args.chat.system,
         params: sampling,
+        scheduler: options.engine.scheduler.clone(),
+        origins,
         theme: options.theme,
         themes: context.paths.as_ref().map(themes),
         ascii: options.ascii,

@@ -2,8 +2,12 @@
 //! terminal: time is a number, the engine is stepped by hand.
 #![allow(clippy::unwrap_used)]
 
+#[path = "screen/debugger.rs"]
+mod debugger;
 #[path = "support/fake_engine.rs"]
 mod fake_engine;
+#[path = "screen/settings.rs"]
+mod settings;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use fake_engine::{FakeEngine, model_info};
@@ -92,8 +96,8 @@ impl Desk {
             self.now += Duration::from_millis(8);
             let events = self.engine.step();
             self.tell(Message::Engine(events));
+            self.look();
         }
-        self.look();
     }
 
     fn finish(&mut self) {
@@ -533,9 +537,9 @@ fn few_used_blocks_of_many_are_a_cell_each() {
     snapshot.kv.blocks.resize(8_193, BlockView::default());
     desk.tell(Message::Snapshot(Arc::new(snapshot)));
     let picture = desk.picture();
-    let cells = picture.matches(['█', '▓']).count();
+    let cells = picture.matches(['█', '▓', '◆']).count();
     let map = picture.lines().skip_while(|l| !l.contains("2 kv blocks")).skip(1).take(4);
-    let in_map: usize = map.map(|l| l.rsplit('│').next().unwrap_or("").matches('█').count()).sum();
+    let in_map: usize = map.map(|l| l.rsplit('│').next().unwrap_or("").matches(['█', '◆']).count()).sum();
     assert!(owned > 1 && cells >= owned, "{picture}");
     assert_eq!(in_map, owned, "{picture}");
     assert!(picture.contains("8,193 blocks of 16"), "{picture}");

@@ -121,7 +121,7 @@ pub enum InspectCommand {
     /// The rendered prompt, exactly as the model would get it
     Template(TemplateArgs),
     /// The likeliest tokens after every given token
-    Logits(LogitsArgs),
+    Logits(Box<LogitsArgs>),
     /// Every tensor of the file: name, format, shape, bytes
     Tensors {
         model: String,
@@ -200,7 +200,7 @@ pub struct DoctorArgs {
 pub enum BenchCommand {
     /// Prefill and decode rates, as llama-bench measures them
     #[command(after_help = SPEED_HELP)]
-    Speed(SpeedArgs),
+    Speed(Box<SpeedArgs>),
 }
 
 const SPEED_HELP: &str = "\
@@ -282,6 +282,13 @@ mod tests {
             ("--stop", "", "stop must be a non-empty text"),
             ("--max-tokens", "0", "max_tokens must be a whole number from 1"),
             ("--kv-memory", "much", "kv_memory must be a size"),
+            ("--block-size", "300", "block_size must be a whole number from 1 to 256"),
+            ("--memory-utilization", "2", "memory_utilization must be a number from 0.1 to 1"),
+            ("--schedule-policy", "fair", "schedule_policy must be one of fcfs lpm"),
+            ("--set", "watermark=2", "watermark must be a number in range"),
+            ("--set", "batchin=static", "did you mean \"batching\"?"),
+            ("--priority", "high", "invalid digit"),
+            ("--cache-salt", "", "non-empty"),
         ] {
             let error = parse(&["run", "hi", flag, value]).unwrap_err();
             let said = error.to_string();
@@ -299,6 +306,29 @@ mod tests {
         assert_eq!(settings.options.engine.threads, Some(2));
         assert_eq!(settings.origin("temperature"), &Origin::Flag);
         assert_eq!(args.format(), Format::Json);
+    }
+
+    #[test]
+    fn scheduler_and_cache_have_flags_by_the_names_people_know() {
+        let line = "hi --max-num-seqs 4 --max-batched-tokens 64 --scheduling-policy priority --priority -3 \
+                    --schedule-policy lpm --preemption-mode swap --swap-space 1GiB --block-size 8 \
+                    --prefix-cache radix --radix-eviction-policy slru --kv-cache-dtype int8 \
+                    --gpu-memory-utilization 0.5 --kv-cache-dir /kv --kv-cache-dir-size 1GiB \
+                    --set watermark=0.1 --set batching=static --set max_num_seqs=5";
+        let args = run(&line.split_whitespace().collect::<Vec<_>>());
+        let engine = Settings::resolve(args.given()).options.engine;
+        let s = &engine.scheduler;
+        // Of two the later wins, and `--set` comes after the flags of their own.
+        assert_eq!((s.max_num_seqs, s.max_num_batched_tokens, args.priority), (5, 64, -3));
+        assert_eq!((s.schedule_policy.name(), s.preemption_mode.name()), ("lpm", "swap"));
+        assert_eq!((s.scheduling_policy.name(), s.batching.name(), s.watermark), ("priority", "static", 0.1));
+        assert_eq!(
+            (engine.host_kv_bytes, engine.kv_cache_dir_bytes, engine.block_size),
+            (1 << 30, 1 << 30, 8)
+        );
+        assert_eq!((engine.prefix_cache.name(), engine.radix_eviction_policy.name()), ("radix", "slru"));
+        assert_eq!((engine.kv_cache_dtype.name(), engine.memory_utilization), ("int8", 0.5));
+        assert_eq!(engine.kv_cache_dir.as_deref(), Some(std::path::Path::new("/kv")));
     }
 
     #[test]

@@ -1,6 +1,7 @@
+use super::options::ALIASES;
 use super::{Given, Origin, SETTINGS};
 use crate::base::nearest;
-use crate::protocol::PARAMS;
+use crate::protocol::{PARAMS, SCHEDULING};
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
@@ -24,7 +25,12 @@ pub fn from_file(path: &Path, variable: impl Fn(&str) -> Option<String>) -> Resu
 
 /// `GLASSBOX_TEMPERATURE=0.2`: every setting by its name in capitals. Empty means unset.
 pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Vec<Given>, ConfigError> {
-    let names = PARAMS.iter().map(|p| p.name).chain(SETTINGS.iter().map(|s| s.name));
+    let names = ALIASES
+        .iter()
+        .map(|(alias, _)| *alias)
+        .chain(PARAMS.iter().map(|p| p.name))
+        .chain(SETTINGS.iter().map(|s| s.name))
+        .chain(SCHEDULING.iter().map(|s| s.name));
     let mut given = Vec::new();
     for name in names {
         let place = format!("GLASSBOX_{}", name.to_uppercase());
@@ -66,13 +72,15 @@ fn parse(path: &Path, text: &str, variable: Lookup) -> Result<Vec<Given>, Config
     Ok(given)
 }
 
-const TABLES: [&str; 3] = ["sampling", "engine", "ui"];
+const TABLES: [&str; 4] = ["sampling", "engine", "scheduler", "ui"];
 
 fn keys_of(table: &str) -> Option<Vec<&'static str>> {
     match table {
         "sampling" => Some(PARAMS.iter().map(|p| p.name).chain(["stop"]).collect()),
+        "scheduler" => Some(SCHEDULING.iter().map(|s| s.name).collect()),
         _ if TABLES.contains(&table) => {
-            Some(SETTINGS.iter().filter(|s| s.table == table).map(|s| s.name).collect())
+            let own = SETTINGS.iter().filter(|s| s.table == table).map(|s| s.name);
+            Some(own.chain(ALIASES.iter().map(|a| a.0).filter(|_| table == "engine")).collect())
         }
         _ => None,
     }
@@ -160,6 +168,24 @@ mod tests {
     }
 
     #[test]
+    fn the_scheduler_has_a_table_and_its_old_keys_stay_where_they_were() {
+        let s = settings(
+            "[scheduler]\nschedule_policy = \"round-robin\"\ntime_slice_ms = 2.5\nasync_scheduling = true\n\
+             [engine]\nmax_seqs = 4\nmax_batched_tokens = 64\nblock_size = 32\n",
+        )
+        .unwrap();
+        let scheduler = &s.options.engine.scheduler;
+        assert_eq!((scheduler.max_num_seqs, scheduler.max_num_batched_tokens), (4, 64));
+        assert_eq!((scheduler.time_slice_ms, scheduler.async_scheduling), (2.5, true));
+        assert_eq!((s.options.engine.block_size, scheduler.schedule_policy.name()), (32, "round-robin"));
+        assert_eq!(s.origin("max_num_seqs").to_string(), "config.toml:6");
+        assert_eq!(
+            settings("[scheduler]\nbatchin = 'static'").unwrap_err(),
+            "config.toml:2: unknown key \"batchin\"; did you mean \"batching\"?"
+        );
+    }
+
+    #[test]
     fn an_unknown_key_is_named_with_its_line_and_its_neighbour() {
         assert_eq!(
             settings("[sampling]\n\ntemprature = 1\n").unwrap_err(),
@@ -199,11 +225,15 @@ mod tests {
     fn the_environment_names_every_setting_in_capitals() {
         let env = |name: &str| match name {
             "GLASSBOX_TOP_K" => Some("5".to_owned()),
+            "GLASSBOX_BATCHING" => Some("static".to_owned()),
+            "GLASSBOX_MAX_SEQS" => Some("3".to_owned()),
             "GLASSBOX_THREADS" => Some(String::new()),
             _ => None,
         };
         let s = Settings::resolve(from_environment(env).unwrap());
         assert_eq!((s.sampling.top_k, s.options.engine.threads), (5, None));
+        assert_eq!(s.origin("batching").to_string(), "GLASSBOX_BATCHING");
+        assert_eq!(s.options.engine.scheduler.max_num_seqs, 3);
         let bad = from_environment(|name| (name == "GLASSBOX_SEED").then(|| "x".to_owned()));
         assert!(bad.err().unwrap().to_string().starts_with("GLASSBOX_SEED: seed must be"));
     }

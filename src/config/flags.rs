@@ -52,12 +52,51 @@ pub struct EngineFlags {
     /// auto or cpu; this version runs on the CPU
     #[arg(long, value_name = "DEVICE", value_parser = checked("device"))]
     pub device: Option<String>,
-    /// Memory for the KV cache, such as 512MiB [default: one full context]
+    /// Memory for the KV cache, such as 512MiB [default: a share of what is free]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = checked("kv_memory"))]
     pub kv_memory: Option<String>,
+    /// Most of the free memory for weights and KV cache, 0.1 to 1 [default: 0.9]
+    #[arg(long, alias = "gpu-memory-utilization", value_name = "SHARE", allow_negative_numbers = true, value_parser = checked("memory_utilization"))]
+    pub memory_utilization: Option<String>,
+    /// Tokens of one KV block, 1 to 256 [default: 16]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("block_size"))]
+    pub block_size: Option<String>,
+    /// What keys and values are stored as: f16, bf16 or int8 [default: f16]
+    #[arg(long, value_name = "DTYPE", value_parser = checked("kv_cache_dtype"))]
+    pub kv_cache_dtype: Option<String>,
+    /// How past prompts are found again: hash, radix or off [default: hash]
+    #[arg(long, value_name = "KIND", value_parser = checked("prefix_cache"))]
+    pub prefix_cache: Option<String>,
+    /// What the radix tree drops first: lru, lfu, fifo, mru, filo, slru or priority [default: lru]
+    #[arg(long, value_name = "POLICY", value_parser = checked("radix_eviction_policy"))]
+    pub radix_eviction_policy: Option<String>,
+    /// Host memory for blocks that the KV cache has no room for [default: 0, none]
+    #[arg(long, alias = "swap-space", value_name = "SIZE", allow_negative_numbers = true, value_parser = checked("host_kv_memory"))]
+    pub host_kv_memory: Option<String>,
+    /// Keep cached blocks in this folder, also after the program ends
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = checked("kv_cache_dir"))]
+    pub kv_cache_dir: Option<String>,
+    /// Most bytes of that folder [default: 4GiB]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true, value_parser = checked("kv_cache_dir_size"))]
+    pub kv_cache_dir_size: Option<String>,
     /// Token budget of one step [default: 512]
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("max_batched_tokens"))]
-    pub max_batched_tokens: Option<String>,
+    #[arg(long, alias = "max-batched-tokens", value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("max_num_batched_tokens"))]
+    pub max_num_batched_tokens: Option<String>,
+    /// Most sequences in one step [default: 32]
+    #[arg(long, alias = "max-seqs", value_name = "N", allow_negative_numbers = true, value_parser = checked("max_num_seqs"))]
+    pub max_num_seqs: Option<String>,
+    /// Whom a step serves first: fcfs or priority [default: fcfs]
+    #[arg(long, value_name = "POLICY", value_parser = checked("scheduling_policy"))]
+    pub scheduling_policy: Option<String>,
+    /// The order in which waiting requests are looked at: fcfs, lpm, dfs-weight, lof, random, hrrn, shortest-prefill-first or round-robin [default: fcfs]
+    #[arg(long, value_name = "POLICY", value_parser = checked("schedule_policy"))]
+    pub schedule_policy: Option<String>,
+    /// What becomes of a sequence that gives its blocks back: recompute, swap or retract [default: recompute]
+    #[arg(long, value_name = "MODE", value_parser = checked("preemption_mode"))]
+    pub preemption_mode: Option<String>,
+    /// Any setting of the scheduler or the engine, as batching=static; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
+    pub set: Vec<String>,
     /// Where fetched models are kept [default: see `glassbox paths`]
     #[arg(long = "models-dir", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub models: Option<String>,
@@ -136,6 +175,19 @@ pub struct RunArgs {
     #[arg(short, long, help_heading = "Engine")]
     pub yes: bool,
 
+    /// Lower is served first, under --scheduling-policy priority
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        allow_negative_numbers = true,
+        help_heading = "Engine"
+    )]
+    pub priority: i32,
+    /// Share cached blocks only with requests of the same salt
+    #[arg(long, value_name = "TEXT", value_parser = salt, help_heading = "Engine")]
+    pub cache_salt: Option<String>,
+
     #[command(flatten)]
     pub sampling: SamplingFlags,
     #[command(flatten)]
@@ -201,15 +253,31 @@ impl SamplingFlags {
 impl EngineFlags {
     pub fn given(&self) -> Vec<Given> {
         let offline = self.offline.then(|| "true".to_owned());
-        flags([
+        let mut given = flags([
             ("ctx", &self.ctx),
             ("threads", &self.threads),
             ("device", &self.device),
             ("kv_memory", &self.kv_memory),
-            ("max_batched_tokens", &self.max_batched_tokens),
+            ("memory_utilization", &self.memory_utilization),
+            ("block_size", &self.block_size),
+            ("kv_cache_dtype", &self.kv_cache_dtype),
+            ("prefix_cache", &self.prefix_cache),
+            ("radix_eviction_policy", &self.radix_eviction_policy),
+            ("host_kv_memory", &self.host_kv_memory),
+            ("kv_cache_dir", &self.kv_cache_dir),
+            ("kv_cache_dir_size", &self.kv_cache_dir_size),
+            ("max_num_batched_tokens", &self.max_num_batched_tokens),
+            ("max_num_seqs", &self.max_num_seqs),
+            ("scheduling_policy", &self.scheduling_policy),
+            ("schedule_policy", &self.schedule_policy),
+            ("preemption_mode", &self.preemption_mode),
             ("models", &self.models),
             ("offline", &offline),
-        ])
+        ]);
+        given.extend(self.set.iter().map(|typed| {
+            Given::assignment(typed, Origin::Flag).expect("clap checked the same text already")
+        }));
+        given
     }
 }
 
@@ -224,6 +292,14 @@ fn flag(name: &str, text: &str) -> Given {
 /// A clap value parser that keeps the text and refuses what the setting `name` refuses.
 fn checked(name: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {
     move |text| Given::new(name, text, Origin::Flag).map(|_| text.to_owned())
+}
+
+fn salt(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("the salt must be a non-empty text".into()) } else { Ok(text.to_owned()) }
+}
+
+fn assignment(typed: &str) -> Result<String, String> {
+    Given::assignment(typed, Origin::Flag).map(|_| typed.to_owned())
 }
 
 fn non_empty(text: &str) -> Result<String, String> {

@@ -41,7 +41,8 @@ pub enum Device {
 }
 
 /// One setting: what flags, environment, config file and `--dry-run` all know of it. A new setting
-/// is one row of [`SETTINGS`].
+/// is one row of [`SETTINGS`]; those that may change while the engine runs are rows of
+/// [`SCHEDULING`](crate::protocol::SCHEDULING) instead.
 pub struct SettingSpec {
     /// The config file's table and key; the variable is `GLASSBOX_` and the key in capitals.
     pub table: &'static str,
@@ -133,17 +134,30 @@ pub const SETTINGS: &[SettingSpec] = &[
     },
     SettingSpec {
         table: "engine",
-        name: "max_batched_tokens",
-        help: "token budget of one step",
-        get: |o| o.engine.scheduler.max_num_batched_tokens.to_string(),
-        set: |o, typed| count(typed, 1 << 20).map(|x| o.engine.scheduler.max_num_batched_tokens = x),
+        name: "memory_utilization",
+        help: "most of the free memory that weights and KV cache may take together, 0.1 to 1",
+        get: |o| o.engine.memory_utilization.to_string(),
+        set: |o, typed| {
+            let share = typed.parse().ok().filter(|x| (0.1..=1.0).contains(x));
+            share.ok_or("a number from 0.1 to 1").map(|x| o.engine.memory_utilization = x)
+        },
     },
     SettingSpec {
         table: "engine",
-        name: "max_seqs",
-        help: "most sequences in one step",
-        get: |o| o.engine.scheduler.max_num_seqs.to_string(),
-        set: |o, typed| count(typed, 4096).map(|x| o.engine.scheduler.max_num_seqs = x),
+        name: "block_size",
+        help: "tokens of one KV block, 1 to 256",
+        get: |o| o.engine.block_size.to_string(),
+        set: |o, typed| {
+            let size = count(typed, 256).map_err(|_| "a whole number from 1 to 256");
+            size.map(|x| o.engine.block_size = x)
+        },
+    },
+    SettingSpec {
+        table: "engine",
+        name: "kv_cache_dtype",
+        help: "what keys and values are stored as: f16, bf16 or int8",
+        get: |o| o.engine.kv_cache_dtype.to_string(),
+        set: |o, typed| typed.parse().map(|x| o.engine.kv_cache_dtype = x),
     },
     SettingSpec {
         table: "engine",
@@ -151,6 +165,53 @@ pub const SETTINGS: &[SettingSpec] = &[
         help: "how the blocks of past prompts are found again: hash, radix or off",
         get: |o| o.engine.prefix_cache.to_string(),
         set: |o, typed| typed.parse().map(|x| o.engine.prefix_cache = x),
+    },
+    SettingSpec {
+        table: "engine",
+        name: "radix_eviction_policy",
+        help: "which blocks the radix tree drops first",
+        get: |o| o.engine.radix_eviction_policy.to_string(),
+        set: |o, typed| typed.parse().map(|x| o.engine.radix_eviction_policy = x),
+    },
+    SettingSpec {
+        table: "engine",
+        name: "host_kv_memory",
+        help: "host memory for blocks that the KV cache has no room for; 0 is none",
+        get: |o| o.engine.host_kv_bytes.to_string(),
+        set: |o, typed| {
+            o.engine.host_kv_bytes = match typed {
+                "0" | "none" => 0,
+                size => parse_bytes(size).map_err(|_| "a size such as 2GiB, or 0 for none")?,
+            };
+            Ok(())
+        },
+    },
+    SettingSpec {
+        table: "engine",
+        name: "kv_cache_dir",
+        help: "folder where cached blocks outlive the program; none is no folder",
+        get: |o| o.engine.kv_cache_dir.as_ref().map_or_else(|| "none".into(), |d| d.display().to_string()),
+        set: |o, typed| match typed {
+            "" => Err("a folder, or none"),
+            "none" => {
+                o.engine.kv_cache_dir = None;
+                Ok(())
+            }
+            dir => {
+                o.engine.kv_cache_dir = Some(dir.into());
+                Ok(())
+            }
+        },
+    },
+    SettingSpec {
+        table: "engine",
+        name: "kv_cache_dir_size",
+        help: "most bytes of that folder",
+        get: |o| o.engine.kv_cache_dir_bytes.to_string(),
+        set: |o, typed| {
+            let size = parse_bytes(typed).map_err(|_| "a size above 0 such as 4GiB");
+            size.map(|x| o.engine.kv_cache_dir_bytes = x)
+        },
     },
     SettingSpec {
         table: "ui",
@@ -178,9 +239,23 @@ pub const SETTINGS: &[SettingSpec] = &[
     },
 ];
 
+/// Other names that people know a setting by, and its own.
+pub const ALIASES: &[(&str, &str)] = &[
+    ("max_batched_tokens", "max_num_batched_tokens"),
+    ("max_seqs", "max_num_seqs"),
+    ("gpu_memory_utilization", "memory_utilization"),
+    ("swap_space", "host_kv_memory"),
+];
+
+/// A setting's own name, in this program's spelling.
+pub fn own_name(name: &str) -> String {
+    let name = name.replace('-', "_");
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, own)| (*own).to_owned())
+}
+
 impl SettingSpec {
     pub fn find(name: &str) -> Option<&'static SettingSpec> {
-        let name = name.replace('-', "_");
+        let name = own_name(name);
         SETTINGS.iter().find(|spec| spec.name == name)
     }
 }
@@ -247,11 +322,37 @@ mod tests {
 
     #[test]
     fn every_setting_takes_back_what_it_shows() {
-        let shown = Options { models: Some("/m".into()), ..Options::default() };
+        let engine = EngineSettings {
+            block_size: 256,
+            memory_utilization: 0.35,
+            host_kv_bytes: 2 << 30,
+            kv_cache_dir: Some("/kv".into()),
+            ..EngineSettings::default()
+        };
+        let shown = Options { models: Some("/m".into()), engine, ..Options::default() };
         for spec in SETTINGS {
             let mut again = Options::default();
             (spec.set)(&mut again, &(spec.get)(&shown)).unwrap_or_else(|e| panic!("{}: {e}", spec.name));
             assert_eq!((spec.get)(&again), (spec.get)(&shown), "{}", spec.name);
+        }
+    }
+
+    #[test]
+    fn what_no_cache_could_use_is_refused() {
+        for (name, bad) in [
+            ("block_size", "0"),
+            ("block_size", "257"),
+            ("memory_utilization", "0.05"),
+            ("gpu_memory_utilization", "1.5"),
+            ("memory_utilization", "NaN"),
+            ("kv_cache_dtype", "int4"),
+            ("prefix_cache", "tree"),
+            ("radix_eviction_policy", "oldest"),
+            ("swap_space", "much"),
+            ("kv_cache_dir_size", "0"),
+        ] {
+            let spec = SettingSpec::find(name).unwrap();
+            assert!((spec.set)(&mut Options::default(), bad).is_err(), "{name} took {bad}");
         }
     }
 

@@ -1,5 +1,7 @@
+use super::options::{ALIASES, own_name};
 use super::{Options, SETTINGS, SettingSpec};
-use crate::protocol::{PARAMS, ParamSpec, SamplingParams};
+use crate::base::nearest;
+use crate::protocol::{PARAMS, ParamSpec, SCHEDULING, SamplingParams, SchedulerSettings, SchedulingSpec};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -41,6 +43,7 @@ pub struct Given {
 enum Value {
     Param(&'static ParamSpec, String),
     Setting(&'static SettingSpec, String),
+    Scheduling(&'static SchedulingSpec, String),
     Stop(Vec<String>),
 }
 
@@ -57,10 +60,37 @@ impl Given {
             (spec.set)(&mut Options::default(), text)
                 .map_err(|expected| format!("{name} must be {expected}, not {text:?}"))?;
             Value::Setting(spec, text.into())
+        } else if let Some(spec) = SchedulingSpec::find(&own_name(name)) {
+            (spec.set)(&mut SchedulerSettings::default(), text)
+                .map_err(|expected| format!("{name} must be {expected}, not {text:?}"))?;
+            Value::Scheduling(spec, text.into())
         } else {
             return Err(format!("unknown setting {name:?}"));
         };
         Ok(Self { origin, value })
+    }
+
+    /// `NAME=VALUE` of an engine setting: any of the scheduler's, or of the config file's `[engine]`.
+    pub fn assignment(typed: &str, origin: Origin) -> Result<Self, String> {
+        let (name, value) = typed.split_once('=').ok_or("NAME=VALUE is wanted, as max_num_seqs=8")?;
+        let (name, value) = (name.trim(), value.trim());
+        let of_engine = SettingSpec::find(name).is_some_and(|spec| spec.table == "engine");
+        if of_engine || SchedulingSpec::find(&own_name(name)).is_some() {
+            return Self::new(name, value, origin);
+        }
+        let own = SETTINGS.iter().filter(|s| s.table == "engine").map(|s| s.name);
+        let known =
+            SCHEDULING.iter().map(|s| s.name).chain(own).chain(ALIASES.iter().map(|(alias, _)| *alias));
+        Err(match nearest(&name.replace('-', "_"), known) {
+            Some(near) => format!("unknown setting {name:?}; did you mean {near:?}?"),
+            None if ParamSpec::find(name).is_some() => {
+                format!("{name:?} is a sampling parameter: it has a flag of its own")
+            }
+            None => {
+                let all: Vec<_> = SCHEDULING.iter().map(|s| s.name).collect();
+                format!("unknown setting {name:?}; the scheduler's are {}", all.join(", "))
+            }
+        })
     }
 
     pub fn stop(strings: Vec<String>, origin: Origin) -> Result<Self, String> {
@@ -74,6 +104,7 @@ impl Given {
         match &self.value {
             Value::Param(spec, _) => spec.name,
             Value::Setting(spec, _) => spec.name,
+            Value::Scheduling(spec, _) => spec.name,
             Value::Stop(_) => "stop",
         }
     }
@@ -117,6 +148,8 @@ impl Settings {
             Value::Setting(spec, text) => {
                 (spec.set)(&mut self.options, &text).expect("Given::new parsed the same text")
             }
+            Value::Scheduling(spec, text) => (spec.set)(&mut self.options.engine.scheduler, &text)
+                .expect("Given::new parsed the same text"),
             Value::Stop(strings) => self.sampling.stop = strings,
         }
     }
@@ -131,9 +164,12 @@ impl Settings {
         let stop = self.sampling.stop.iter().map(|s| format!("{s:?}")).collect::<Vec<_>>().join(" ");
         let stop = if stop.is_empty() { "none".to_owned() } else { stop };
         let options = SETTINGS.iter().map(|spec| (spec.name, (spec.get)(&self.options)));
+        let scheduler = &self.options.engine.scheduler;
+        let scheduling = SCHEDULING.iter().map(|spec| (spec.name, (spec.get)(scheduler)));
         params
             .chain([("stop", stop)])
             .chain(options)
+            .chain(scheduling)
             .map(|(name, value)| SettingRow { name, value, origin: self.origin(name).to_string() })
             .collect()
     }
@@ -188,9 +224,41 @@ mod tests {
     }
 
     #[test]
+    fn every_scheduler_setting_can_be_assigned_and_old_names_still_work() {
+        for spec in SCHEDULING {
+            let value = (spec.get)(&SchedulerSettings::default());
+            let given = Given::assignment(&format!("{}={value}", spec.name), Origin::Flag).unwrap();
+            assert_eq!(Settings::resolve([given]).origin(spec.name), &Origin::Flag);
+        }
+        let settings = Settings::resolve(
+            ["max-batched-tokens=64", "max_seqs = 3", "gpu_memory_utilization=0.5", "swap-space=1GiB"]
+                .map(|typed| Given::assignment(typed, Origin::Flag).unwrap()),
+        );
+        let engine = &settings.options.engine;
+        assert_eq!((engine.scheduler.max_num_batched_tokens, engine.scheduler.max_num_seqs), (64, 3));
+        assert_eq!((engine.memory_utilization, engine.host_kv_bytes), (0.5, 1 << 30));
+        assert_eq!(settings.origin("max_num_seqs"), &Origin::Flag);
+    }
+
+    #[test]
+    fn a_wrong_assignment_says_what_would_be_right() {
+        for (typed, wanted) in [
+            ("max_num_seq=3", "did you mean \"max_num_seqs\"?"),
+            ("max_num_seqs", "NAME=VALUE"),
+            ("max_num_seqs=0", "max_num_seqs must be a whole number above 0, not \"0\""),
+            ("preemption_mode=kill", "one of recompute swap retract"),
+            ("temperature=1", "a flag of its own"),
+            ("theme=dark", "the scheduler's are max_num_batched_tokens"),
+        ] {
+            let Err(said) = Given::assignment(typed, Origin::Flag) else { panic!("{typed} passed") };
+            assert!(said.contains(wanted), "{typed}: {said}");
+        }
+    }
+
+    #[test]
     fn every_row_says_where_its_value_is_from() {
         let rows = Settings::resolve([Given::stop(vec!["\n".into()], file(1)).unwrap()]).rows();
-        assert_eq!(rows.len(), PARAMS.len() + 1 + SETTINGS.len());
+        assert_eq!(rows.len(), PARAMS.len() + 1 + SETTINGS.len() + SCHEDULING.len());
         let stop = rows.iter().find(|row| row.name == "stop").unwrap();
         assert_eq!((stop.value.as_str(), stop.origin.as_str()), ("\"\\n\"", "config.toml:1"));
     }

@@ -6,7 +6,9 @@ use super::meter::Meter;
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
 use super::theme::Theme;
 use crate::base::Ring;
-use crate::protocol::{Channel, Command, Event, LoadStage, ModelInfo, SamplingParams, SeqId, Snapshot};
+use crate::protocol::{
+    Channel, Command, Event, LoadStage, ModelInfo, SamplingParams, SchedulerSettings, SeqId, Snapshot,
+};
 use crossterm::event::KeyEvent;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -82,6 +84,10 @@ pub struct App {
     /// False: thoughts come as text, tags and all.
     pub parse_reasoning: bool,
     pub snapshot: Arc<Snapshot>,
+    /// Scheduler settings the engine was asked for and has not answered, and when.
+    pub asked: Option<(SchedulerSettings, Duration)>,
+    /// The newest stops at breakpoints.
+    pub broke: Ring<Broke>,
     pub meter: Meter,
     pub parsed: Ring<ParsedToken>,
     pub paused: bool,
@@ -199,6 +205,10 @@ pub struct Panels {
     pub param: usize,
     /// A value being typed.
     pub typing: Option<String>,
+    /// The batch panel lists the scheduler's settings.
+    pub settings: bool,
+    /// The selected one.
+    pub setting: usize,
     pub block: usize,
     /// Steps back from the newest.
     pub step_back: usize,
@@ -215,7 +225,17 @@ impl Default for Panels {
             vec![Sampling, Kv, Batch, Reasoning, Metrics],
         ];
         let param = crate::protocol::PARAMS.iter().position(|s| s.name == "temperature").unwrap_or(0);
-        Self { open, zoomed: false, param, typing: None, block: 0, step_back: 0, scroll: 0 }
+        Self {
+            open,
+            zoomed: false,
+            param,
+            typing: None,
+            settings: false,
+            setting: 0,
+            block: 0,
+            step_back: 0,
+            scroll: 0,
+        }
     }
 }
 
@@ -240,6 +260,14 @@ impl Panels {
         open.sort();
         true
     }
+}
+
+/// A breakpoint that was met.
+#[derive(Clone, Debug)]
+pub struct Broke {
+    pub id: u32,
+    pub step: u64,
+    pub why: String,
 }
 
 /// A token as the reasoning parser took it.
@@ -280,6 +308,8 @@ impl App {
             set_here: Vec::new(),
             parse_reasoning: true,
             snapshot: Arc::default(),
+            asked: None,
+            broke: Ring::new(64),
             meter: Meter::default(),
             parsed: Ring::new(512),
             paused: false,
@@ -303,6 +333,15 @@ impl App {
         match &self.model {
             ModelState::Ready(info) => Some(info),
             _ => None,
+        }
+    }
+
+    /// The scheduler's settings: those just asked for, else those in force, else those of the start.
+    pub fn scheduler(&self) -> &SchedulerSettings {
+        match &self.asked {
+            Some((asked, _)) => asked,
+            None if self.snapshot.kv.blocks.is_empty() => &self.options.scheduler,
+            None => &self.snapshot.scheduler,
         }
     }
 

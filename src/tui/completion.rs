@@ -3,7 +3,7 @@
 use super::app::App;
 use super::slash::{self, Line, Slash};
 use super::{format, sanitize};
-use crate::protocol::PARAMS;
+use crate::protocol::{Breakpoint, PARAMS, SCHEDULING, SchedulingSpec};
 
 pub struct Choice {
     /// What the input becomes.
@@ -27,15 +27,20 @@ pub fn offered(app: &App) -> Vec<Choice> {
         };
         return commands.iter().map(choice).collect();
     }
-    let Some((command, typed)) =
-        text.split_once(' ').filter(|(_, typed)| !typed.contains(char::is_whitespace))
-    else {
+    let Some((command, typed)) = text.split_once(' ') else {
         return Vec::new();
     };
+    if typed.contains(char::is_whitespace) {
+        return values(command, typed);
+    }
     let names: Vec<(String, String)> = match slash::read(command) {
+        Line::Command(Slash::Break, _) => return conditions(command, typed),
         Line::Command(Slash::Set, _) => PARAMS
             .iter()
             .map(|spec| (spec.name.to_owned(), format!("{}: {}", (spec.get)(&app.params), spec.help)))
+            .chain(SCHEDULING.iter().map(|spec| {
+                (spec.name.to_owned(), format!("{}: {}", (spec.get)(app.scheduler()), spec.help))
+            }))
             .collect(),
         Line::Command(Slash::Model, _) => app
             .models
@@ -55,4 +60,33 @@ pub fn offered(app: &App) -> Vec<Choice> {
         eager: !typed.is_empty(),
     };
     names.into_iter().filter(begins).map(choice).collect()
+}
+
+/// Of a scheduler's setting whose values are names.
+fn values(command: &str, typed: &str) -> Vec<Choice> {
+    let Line::Command(Slash::Set, _) = slash::read(command) else { return Vec::new() };
+    let Some((name, typed)) = typed.split_once(' ') else { return Vec::new() };
+    let Some(spec) = SchedulingSpec::find(name) else { return Vec::new() };
+    let choice = |value: &&'static str| Choice {
+        line: format!("{command} {name} {value}"),
+        shown: (*value).to_owned(),
+        help: String::new(),
+        eager: !typed.is_empty(),
+    };
+    spec.choices.iter().filter(|value| value.starts_with(typed)).map(choice).collect()
+}
+
+/// One of each kind of breakpoint. Those with a number are taken to be changed, not to be run.
+fn conditions(command: &str, typed: &str) -> Vec<Choice> {
+    let choice = |form: &&'static str| {
+        let end = [" or ", " ("].iter().filter_map(|mark| form.find(mark)).min().unwrap_or(form.len());
+        let (one, more) = form.split_at(end);
+        Choice {
+            line: format!("{command} {one}"),
+            shown: one.to_owned(),
+            help: more.trim_start().to_owned(),
+            eager: !typed.is_empty() && !one.contains(' '),
+        }
+    };
+    Breakpoint::FORMS.iter().filter(|form| form.starts_with(typed)).map(choice).collect()
 }

@@ -33,6 +33,18 @@ pub fn fit(text: &str, limit: usize) -> String {
     kept
 }
 
+/// The text, cut after the last word that fits in `limit` cells, with `…` where it is longer.
+pub fn fit_words(text: &str, limit: usize) -> String {
+    let fitted = fit(text, limit);
+    match fitted.strip_suffix('…') {
+        Some(cut) if fitted != text && !text[cut.len()..].starts_with(' ') => {
+            let whole = cut.rfind(' ').map_or(cut, |space| &cut[..space]);
+            format!("{}…", whole.trim_end_matches([' ', ',', ';', ':']))
+        }
+        _ => fitted,
+    }
+}
+
 /// Exactly `to` cells: cut or filled with spaces on the right.
 pub fn pad(text: &str, to: usize) -> String {
     let mut fitted = fit(text, to);
@@ -135,6 +147,9 @@ mod tests {
         assert_eq!(width(&pad("日本語", 5)), 5);
         assert_eq!(pad_left("7", 3), "  7");
         assert_eq!(fit("abc", 0), "");
+        assert_eq!(fit_words("one two, three", 10), "one two…");
+        assert_eq!(fit_words("one two", 7), "one two");
+        assert_eq!(fit_words("onetwothree", 5), "onet…");
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub enum Action {
     Increase,
     EditValue,
     NextSequence,
+    EditSettings,
+    AddBreakpoint,
 }
 
 /// Where a binding holds.
@@ -109,6 +111,10 @@ pub const BINDINGS: &[Binding] = &[
     bind!(Panels, [key!('3')], Action::TogglePanel(Panel::Batch), "batch: what did this step do?"),
     bind!(Panels, [key!('5')], Action::TogglePanel(Panel::Reasoning), "reasoning: what was decided?"),
     bind!(Panels, [key!('6')], Action::TogglePanel(Panel::Metrics), "metrics: is it fast?"),
+    bind!(Panels, [key!(p), key!(space)], Action::TogglePause, "pause (r: resume)"),
+    bind!(Panels, [key!(s), key!(n)], Action::Step, "step"),
+    bind!(Panels, [key!(b)], Action::AddBreakpoint, "stop the engine when…"),
+    bind!(Panels, [key!(e)], Action::EditSettings, "batch: step or settings"),
     bind!(Panels, [key!(z)], Action::Zoom, "zoom the panel"),
     bind!(Panels, [key!(j), key!(down)], Action::Down, "down, older (k: up, newer)"),
     bind!(Panels, [key!(k), key!(up)], Action::Up, ""),
@@ -118,8 +124,6 @@ pub const BINDINGS: &[Binding] = &[
     bind!(Panels, [key!(l), key!(right)], Action::Increase, ""),
     bind!(Panels, [key!(enter)], Action::EditValue, "type a value"),
     bind!(Panels, [key!(f)], Action::NextSequence, "trace the next sequence"),
-    bind!(Panels, [key!(p)], Action::TogglePause, "pause (r: resume)"),
-    bind!(Panels, [key!(s)], Action::Step, "step"),
     bind!(Panels, [key!(r)], Action::Resume, ""),
     bind!(Panels, [key!('?')], Action::Help, ""),
     bind!(Replay, [key!(space)], Action::TogglePause, "play or pause"),

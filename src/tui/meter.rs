@@ -18,6 +18,8 @@ pub struct Meter {
     pub tpot_ms: Ring<f64>,
     pub e2el_ms: Ring<f64>,
     pub last: Option<Outcome>,
+    /// How many steps the newest snapshot brought.
+    pub newest: usize,
     last_step: Option<u64>,
     last_token_ms: HashMap<SeqId, f64>,
 }
@@ -31,6 +33,7 @@ impl Default for Meter {
             tpot_ms: Ring::new(256),
             e2el_ms: Ring::new(256),
             last: None,
+            newest: 0,
             last_step: None,
             last_token_ms: HashMap::new(),
         }
@@ -40,6 +43,7 @@ impl Default for Meter {
 impl Meter {
     /// Takes the steps that are new in this snapshot.
     pub fn observe(&mut self, snapshot: &Snapshot) {
+        self.newest = 0;
         let newest = snapshot.steps.last().map_or(0, |record| record.step);
         if self.last_step.is_some_and(|last| newest < last) {
             // A replay went back: what it has not reached yet is forgotten.
@@ -48,6 +52,7 @@ impl Meter {
         for record in &snapshot.steps {
             if self.last_step.is_none_or(|last| record.step > last) {
                 self.last_step = Some(record.step);
+                self.newest += 1;
                 self.take(record);
             }
         }
@@ -79,11 +84,11 @@ impl Meter {
         self.last = Some(outcome.clone());
     }
 
-    /// Tokens generated per second of engine time, all sequences together.
-    pub fn tokens_per_second(&self) -> Option<f64> {
-        let end = end_ms(self.steps.last()?);
-        let recent: Vec<_> =
-            self.steps.iter().rev().take_while(|s| end - end_ms(s) <= RATE_WINDOW_MS).collect();
+    /// Tokens generated per second of engine time, all sequences together, `back` steps ago.
+    pub fn tokens_per_second(&self, back: usize) -> Option<f64> {
+        let mut steps = self.steps.iter().rev().skip(back).peekable();
+        let end = end_ms(steps.peek()?);
+        let recent: Vec<_> = steps.take_while(|s| end - end_ms(s) <= RATE_WINDOW_MS).collect();
         let span = end - end_ms(recent.last()?);
         let tokens: usize = recent.iter().take(recent.len() - 1).map(|s| sampled(s)).sum();
         (span > 0.0 && tokens > 0).then(|| tokens as f64 / span * 1e3)
@@ -153,9 +158,11 @@ mod tests {
         let mut meter = Meter::default();
         meter.observe(&snapshot(0..4));
         meter.observe(&snapshot(2..6));
+        assert_eq!(meter.newest, 2);
         assert_eq!(meter.steps.len(), 6);
         assert_eq!((meter.gaps().count, meter.gaps().p50), (10, 10.0));
-        assert_eq!(meter.tokens_per_second(), Some(200.0));
+        assert_eq!(meter.tokens_per_second(0), Some(200.0));
+        assert_eq!(meter.tokens_per_second(5), None);
         meter.observe(&Snapshot::default());
         assert!(meter.last_token_ms.is_empty());
     }

@@ -12,6 +12,7 @@ mod completion;
 mod composer;
 mod editor;
 mod format;
+mod history;
 mod keymap;
 mod meter;
 mod port;

@@ -1,4 +1,5 @@
-use crate::protocol::{Handle, SamplingParams};
+use crate::protocol::{Handle, SamplingParams, SchedulerSettings};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -52,6 +53,9 @@ pub struct ScreenOptions {
     pub model: Option<String>,
     pub system: Option<String>,
     pub params: SamplingParams,
+    pub scheduler: SchedulerSettings,
+    /// Where the start's values are from, by name; built-in ones are left out.
+    pub origins: BTreeMap<&'static str, String>,
     /// `dark`, `light`, `contrast`, or a file's stem in `themes`.
     pub theme: Option<String>,
     pub themes: Option<PathBuf>,

@@ -114,6 +114,36 @@ fn settings_are_laid_over_one_another_and_say_where_they_are_from() {
 }
 
 #[test]
+fn scheduler_and_cache_settings_come_from_everywhere_and_say_so() {
+    let home = Home::new();
+    let config = "[scheduler]\nbatching = \"static\"\nwatermark = 0.05\n[engine]\nmax_seqs = 6\n";
+    home.write(".config/glassbox/config.toml", config);
+    let line = ["run", "hi", "--dry-run", "--json", "--set", "time_slice_ms=5", "--block-size", "32"];
+    let mut command = home.command(&line);
+    let output = command.env("GLASSBOX_WATERMARK", "0.1").output().unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let row = |name: &str| {
+        let rows = shown["settings"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        (row["value"].as_str().unwrap().to_owned(), row["origin"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(row("time_slice_ms"), ("5".into(), "flag".into()));
+    assert_eq!(row("block_size"), ("32".into(), "flag".into()));
+    assert_eq!(row("watermark"), ("0.1".into(), "GLASSBOX_WATERMARK".into()));
+    assert_eq!(row("async_scheduling"), ("false".into(), "built-in".into()));
+    assert!(row("batching").1.ends_with("config.toml:2"), "{:?}", row("batching"));
+    assert_eq!(row("max_num_seqs").0, "6");
+
+    for (typed, wanted) in [
+        ("batchin=static", "unknown setting \"batchin\"; did you mean \"batching\"?"),
+        ("batching=later", "batching must be one of continuous static, not \"later\""),
+    ] {
+        let said = home.run(&["bench", "speed", "--set", typed]).refused(2);
+        assert!(said.contains("--set <NAME=VALUE>") && said.contains(wanted), "{said}");
+    }
+}
+
+#[test]
 fn a_mistake_in_the_configuration_names_its_place() {
     let home = Home::new();
     home.write(".config/glassbox/config.toml", "[sampling]\ntemprature = 1\n");

@@ -1,7 +1,14 @@
 //! An engine without a model: it says a canned answer, word by word, and keeps block tables, steps
 //! and sampling traces as a real one would report them. Driven by hand, so that tests need no clock.
 
+#[path = "fake_debugger.rs"]
+mod debugger;
+#[path = "fake_script.rs"]
+mod script;
+
 use glassbox::protocol::*;
+pub use script::model_info;
+use script::{script, trace};
 use std::sync::Arc;
 
 /// Engine time of a step.
@@ -14,15 +21,27 @@ const VOCAB: usize = 49_152;
 pub struct FakeEngine {
     sequences: Vec<Sequence>,
     blocks: Vec<BlockView>,
+    /// As they were after the step before.
+    blocks_before: Vec<BlockView>,
     counters: Counters,
     steps: Vec<Arc<StepRecord>>,
+    /// What the step under way has done so far.
+    doing: StepRecord,
     step: u64,
     pub paused: bool,
     allowed: u32,
     trace: Option<Arc<SamplingTrace>>,
+    pub scheduler: SchedulerSettings,
+    /// Sequences that static batching started together.
+    batch: usize,
+    breakpoints: Vec<SetBreakpoint>,
+    breakpoint_ids: u32,
+    kv_events: Vec<KvEvent>,
+    pub tiers: Vec<TierView>,
+    pub memory: MemoryPlan,
 }
 
-struct Sequence {
+pub struct Sequence {
     seq: SeqId,
     params: SamplingParams,
     prompt: usize,
@@ -32,44 +51,16 @@ struct Sequence {
     left: Vec<(Channel, String)>,
     said: usize,
     reasoning: usize,
+    /// Of prompt and answer.
+    ids: Vec<u32>,
     blocks: Vec<u32>,
+    /// It has a place in the batch.
+    running: bool,
+    /// It cannot get one for want of these blocks.
+    shortage: Option<Shortage>,
+    preemptions: u32,
     arrived: u64,
     first: Option<u64>,
-}
-
-pub const THOUGHTS: &str = "The user asks about the sky. Rayleigh scattering: short wavelengths scatter more, \
-as the inverse fourth power of the wavelength. I should say it briefly and show a small example.";
-
-pub const ANSWER: &str = "The sky is blue because air scatters **short wavelengths** more than long ones.\n\n\
-- Blue light (450 nm) scatters about *four times* as much as red (650 nm).\n\
-- At sunset the light's path is longer, so mostly red is left.\n\n\
-```rust\n/// Rayleigh: the inverse fourth power of the wavelength.\n\
-fn scattering(nm: f64) -> f64 {\n    (550.0 / nm).powi(4) // relative to green\n}\n```\n\n\
-| colour | nm | relative |\n|---|---:|---:|\n| blue | 450 | 2.23 |\n| red | 650 | 0.51 |\n\n\
-So `scattering(450.0)` is larger: the sky looks blue.\n";
-
-pub fn model_info() -> ModelInfo {
-    ModelInfo {
-        name: "smollm2-135m".into(),
-        path: "/models/SmolLM2-135M-Instruct.Q4_1.gguf".into(),
-        architecture: "llama".into(),
-        parameters: 134_515_008,
-        quantization: "Q4_1".into(),
-        file_bytes: 98_362_432,
-        layers: 30,
-        vocab_size: VOCAB,
-        context_length: 8192,
-        trained_context_length: 8192,
-        has_chat_template: true,
-        reasoning_parser: Some("think".into()),
-        device: "CPU (2 threads, AVX2)".into(),
-        device_reason: "no CUDA device found".into(),
-        kv_blocks: BLOCKS,
-        block_size: BLOCK,
-        kv_bytes_per_token: 23_040,
-        weights_bytes: 96_400_000,
-        load_ms: 212.0,
-    }
 }
 
 impl Default for FakeEngine {
@@ -77,12 +68,21 @@ impl Default for FakeEngine {
         Self {
             sequences: Vec::new(),
             blocks: vec![BlockView::default(); BLOCKS],
+            blocks_before: vec![BlockView::default(); BLOCKS],
             counters: Counters::default(),
             steps: Vec::new(),
+            doing: StepRecord::default(),
             step: 0,
             paused: false,
             allowed: 0,
             trace: None,
+            scheduler: SchedulerSettings { max_num_seqs: 8, ..SchedulerSettings::default() },
+            batch: 0,
+            breakpoints: Vec::new(),
+            breakpoint_ids: 0,
+            kv_events: Vec::new(),
+            tiers: Vec::new(),
+            memory: MemoryPlan::default(),
         }
     }
 }
@@ -111,7 +111,17 @@ impl FakeEngine {
                 Vec::new()
             }
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
-            Command::Fork(_) | Command::Break(_) | Command::Clear(_) | Command::Configure(_) => Vec::new(),
+            Command::Fork(request) => self.fork(&request),
+            Command::Break(on) => {
+                self.breakpoint_ids += 1;
+                self.breakpoints.push(SetBreakpoint { id: self.breakpoint_ids, on, hits: 0 });
+                Vec::new()
+            }
+            Command::Clear(which) => {
+                self.breakpoints.retain(|b| which.is_some_and(|id| b.id != id));
+                Vec::new()
+            }
+            Command::Configure(settings) => self.configure(*settings),
             Command::Replay(_) => Vec::new(),
         }
     }
@@ -127,11 +137,15 @@ impl FakeEngine {
         }
         self.allowed = self.allowed.saturating_sub(1);
         let mut events = Vec::new();
+        self.admit(&mut events);
         let mut rows = Vec::new();
         for i in 0..self.sequences.len() {
-            rows.push(self.advance(i, &mut events));
+            if self.sequences[i].running {
+                rows.push(self.advance(i, &mut events));
+            }
         }
         self.record(rows);
+        self.check_breakpoints(&mut events);
         self.step += 1;
         let done = |s: &Sequence| s.left.is_empty() && s.first.is_some();
         events.extend(self.end(done, &FinishReason::Stop));
@@ -148,18 +162,23 @@ impl FakeEngine {
             free: BLOCKS - owned - cached,
             cached,
             owned,
-            tiers: Vec::new(),
+            tiers: self.tiers.clone(),
+        };
+        let state = |s: &Sequence| match (s.running, s.preemptions) {
+            (true, _) => SequenceState::Running,
+            (false, 0) => SequenceState::Waiting,
+            (false, _) => SequenceState::Preempted,
         };
         let view = |s: &Sequence| SequenceView {
             seq: s.seq,
-            state: SequenceState::Running,
+            state: state(s),
             prompt_tokens: s.prompt,
             cached_tokens: s.cached,
             generated_tokens: s.said,
             computed_tokens: s.computed,
             blocks: s.blocks.clone(),
             params: s.params.clone(),
-            preemptions: 0,
+            preemptions: s.preemptions,
         };
         Snapshot {
             step: self.step,
@@ -169,7 +188,10 @@ impl FakeEngine {
             counters: self.counters,
             steps: self.steps.iter().rev().take(64).rev().cloned().collect(),
             sampling: self.trace.clone(),
-            ..Snapshot::default()
+            scheduler: self.scheduler.clone(),
+            breakpoints: self.breakpoints.clone(),
+            kv_events: self.kv_events.iter().rev().take(16).rev().cloned().collect(),
+            memory: self.memory,
         }
     }
 
@@ -202,36 +224,95 @@ impl FakeEngine {
         let mut events =
             vec![Event::Accepted { id: request.id, prompt_tokens: prompt, rendered: text.clone() }];
         let cached = if turns > 1 { (prompt / 2) / BLOCK * BLOCK } else { 0 };
-        let shared = self.take(prompt / BLOCK);
         for choice in 0..request.n {
-            let seq = SeqId { request: request.id, choice };
-            events.push(Event::Started { seq, cached_tokens: cached });
-            self.counters.prefix_queries += prompt as u64;
-            self.counters.prefix_hits += if choice > 0 { prompt / BLOCK * BLOCK } else { cached } as u64;
-            self.counters.prompt_tokens += prompt as u64;
-            let mut blocks = shared.clone();
-            if choice > 0 {
-                blocks.iter().for_each(|b| self.blocks[*b as usize].references += 1);
-            }
-            blocks.extend(self.take(1));
             let mut left = script(choice, request.parse_reasoning && turns < 3);
             left.reverse();
-            self.sequences.push(Sequence {
-                seq,
-                params: request.params.clone(),
-                prompt,
-                cached,
-                computed: cached,
-                left,
-                said: 0,
-                reasoning: 0,
-                blocks,
-                arrived: self.step,
-                first: None,
-            });
+            let seq = SeqId { request: request.id, choice };
+            self.sequences.push(self.sequence(seq, &request.params, (prompt, cached), left));
+        }
+        if self.scheduler.batching == Batching::Continuous {
+            self.admit(&mut events);
         }
         self.own();
         events
+    }
+
+    fn sequence(
+        &self,
+        seq: SeqId,
+        params: &SamplingParams,
+        (prompt, cached): (usize, usize),
+        left: Vec<(Channel, String)>,
+    ) -> Sequence {
+        Sequence {
+            seq,
+            params: params.clone(),
+            prompt,
+            cached,
+            computed: cached,
+            left,
+            said: 0,
+            reasoning: 0,
+            ids: (0..prompt as u32).collect(),
+            blocks: Vec::new(),
+            running: false,
+            shortage: None,
+            preemptions: 0,
+            arrived: self.step,
+            first: None,
+        }
+    }
+
+    /// Gives places to those that wait. Choices of one request share the blocks of its prompt.
+    fn admit(&mut self, events: &mut Vec<Event>) {
+        let running = |engine: &Self| engine.sequences.iter().filter(|s| s.running).count();
+        let is_static = self.scheduler.batching == Batching::Static;
+        if is_static && running(self) > 0 {
+            return;
+        }
+        for i in 0..self.sequences.len() {
+            if running(self) >= self.scheduler.max_num_seqs {
+                break;
+            }
+            if self.sequences[i].running || self.sequences[i].shortage.is_some() {
+                continue;
+            }
+            let (seq, prompt, cached) =
+                (self.sequences[i].seq, self.sequences[i].prompt, self.sequences[i].cached);
+            let sibling = self.sequences.iter().find(|s| s.running && s.seq.request == seq.request);
+            let mut blocks = match sibling.map(|s| s.blocks[..prompt / BLOCK].to_vec()) {
+                Some(shared) => {
+                    self.share(&shared);
+                    self.counters.prefix_hits += (prompt / BLOCK * BLOCK) as u64;
+                    shared
+                }
+                None => {
+                    self.counters.prefix_hits += cached as u64;
+                    self.take(prompt / BLOCK)
+                }
+            };
+            blocks.extend(self.take(1));
+            let s = &mut self.sequences[i];
+            (s.blocks, s.running) = (blocks, true);
+            events.push(Event::Started { seq, cached_tokens: cached });
+            self.counters.prefix_queries += prompt as u64;
+            self.counters.prompt_tokens += prompt as u64;
+        }
+        self.batch = running(self);
+    }
+
+    fn share(&mut self, blocks: &[u32]) {
+        blocks.iter().for_each(|b| self.blocks[*b as usize].references += 1);
+        self.doing.blocks_hit += blocks.len();
+        self.counters.blocks_shared += blocks.len() as u64;
+    }
+
+    fn free(&mut self, blocks: &[u32]) {
+        for b in blocks {
+            let block = &mut self.blocks[*b as usize];
+            block.references -= 1;
+            self.doing.blocks_freed += usize::from(block.references == 0);
+        }
     }
 
     /// Blocks nobody owns, free ones before cached ones.
@@ -244,8 +325,10 @@ impl FakeEngine {
         for i in &taken {
             let block = &mut self.blocks[*i as usize];
             self.counters.evictions += u64::from(block.cached);
-            *block = BlockView { references: 1, cached: false, owner: None, used: 0 };
+            self.doing.blocks_evicted += usize::from(block.cached);
+            *block = BlockView { references: 1, cached: false, owner: None, used: block.used };
         }
+        self.doing.blocks_taken += taken.len();
         taken
     }
 
@@ -257,7 +340,20 @@ impl FakeEngine {
             for (nth, b) in s.blocks.iter().enumerate() {
                 let block = &mut self.blocks[*b as usize];
                 block.owner = Some(s.seq);
-                block.cached |= (nth + 1) * BLOCK <= s.computed;
+                let full = (nth + 1) * BLOCK <= s.computed.min(s.ids.len());
+                if full && !block.cached {
+                    block.cached = true;
+                    let tokens = &s.ids[nth * BLOCK..(nth + 1) * BLOCK];
+                    self.kv_events.push(KvEvent::BlockStored {
+                        block_hashes: vec![0xa1b2_c3d4_0000_0000 + u64::from(*b)],
+                        parent_block_hash: None,
+                        token_ids: tokens.to_vec(),
+                        block_size: BLOCK,
+                        lora_name: None,
+                        medium: Medium::Device,
+                        group_idx: 0,
+                    });
+                }
             }
         }
     }
@@ -277,6 +373,7 @@ impl FakeEngine {
         let id = text.bytes().fold(17, |h: u32, b| (h * 31 + u32::from(b)) % VOCAB as u32);
         s.first.get_or_insert(step);
         s.said += 1;
+        s.ids.push(id);
         s.reasoning += usize::from(channel == Channel::Reasoning);
         let token = TokenInfo {
             id,
@@ -301,8 +398,8 @@ impl FakeEngine {
             self.sequences[index].blocks.extend(more);
         }
         self.counters.generated_tokens += 1;
-        if index == 0 {
-            self.trace = Some(Arc::new(trace(&self.sequences[0], id, &text)));
+        if self.sequences[..index].iter().all(|s| !s.running) {
+            self.trace = Some(Arc::new(trace(&self.sequences[index], id, &text)));
         }
         RowRecord { seq: self.sequences[index].seq, kind, tokens, computed, sampled: Some(id) }
     }
@@ -316,6 +413,13 @@ impl FakeEngine {
         self.counters.busy_ms += phases.total_ms();
         self.counters.bytes_read += 98_000_000;
         self.counters.flops += 270_000_000 * tokens as u64;
+        let drew = rows.first().is_some_and(|row| row.sampled.is_some());
+        let running = rows.len();
+        let idle = match self.scheduler.batching {
+            Batching::Static => self.batch.saturating_sub(running),
+            Batching::Continuous => 0,
+        };
+        let (waiting, blocks) = (self.waiting(running), self.changes());
         self.steps.push(Arc::new(StepRecord {
             step: self.step,
             started_ms: self.step as f64 * (STEP_MS + 1.0),
@@ -323,9 +427,27 @@ impl FakeEngine {
             tokens,
             token_budget: BUDGET,
             rows,
+            slots: Slots { all: self.scheduler.max_num_seqs, used: running, idle },
+            waiting,
             blocks_free: self.blocks.iter().filter(|b| b.references == 0).count(),
-            ..StepRecord::default()
+            blocks,
+            counters: self.counters,
+            sampling: self.trace.clone().filter(|_| drew),
+            ..std::mem::take(&mut self.doing)
         }));
+    }
+
+    /// Since the record before.
+    fn changes(&mut self) -> Vec<BlockChange> {
+        let mut changes = Vec::new();
+        for (i, (before, after)) in self.blocks_before.iter().zip(&mut self.blocks).enumerate() {
+            if before != after {
+                after.used = self.step;
+                changes.push(BlockChange { block: i as u32, before: *before, after: *after });
+            }
+        }
+        self.blocks_before.clone_from(&self.blocks);
+        changes
     }
 
     fn end(&mut self, done: impl Fn(&Sequence) -> bool, reason: &FinishReason) -> Vec<Event> {
@@ -333,9 +455,7 @@ impl FakeEngine {
         self.sequences = left;
         let mut events = Vec::new();
         for s in ended {
-            for b in &s.blocks {
-                self.blocks[*b as usize].references -= 1;
-            }
+            self.free(&s.blocks);
             self.counters.requests_finished += 1;
             let outcome = Box::new(self.outcome(Some(&s), reason.clone(), &s.params));
             events.push(Event::Finished { seq: s.seq, outcome });
@@ -370,68 +490,5 @@ impl FakeEngine {
             seed: params.seed.unwrap_or(1234) + s.map_or(0, |s| u64::from(s.seq.choice)),
             params: params.clone(),
         }
-    }
-}
-
-/// What a choice says: thoughts between their tags, then the answer.
-fn script(choice: u32, think: bool) -> Vec<(Channel, String)> {
-    let words = |channel, text: &str| -> Vec<(Channel, String)> {
-        text.split_inclusive(' ').map(|w| (channel, w.to_owned())).collect()
-    };
-    let mut all = Vec::new();
-    if think {
-        all.push((Channel::Marker, "<think>".into()));
-        all.extend(words(Channel::Reasoning, THOUGHTS));
-        all.push((Channel::Marker, "</think>".into()));
-    }
-    let start = ["", "In short: ", "Physics says this. ", "Look up: "][choice as usize % 4];
-    all.extend(words(Channel::Content, &format!("{start}{ANSWER}")));
-    all
-}
-
-fn trace(s: &Sequence, drawn: u32, text: &str) -> SamplingTrace {
-    let others = [" the", " a", " light", "\n", " scattering", "\u{1b}[31m", " 空", " it", " of"];
-    let share = [0.712, 0.124, 0.059, 0.041, 0.021, 0.012, 0.008, 0.005, 0.003, 0.002];
-    let cut = [
-        None,
-        None,
-        None,
-        None,
-        Some(Stage::MinP),
-        Some(Stage::MinP),
-        Some(Stage::TopP),
-        Some(Stage::TopP),
-        Some(Stage::TopK),
-        Some(Stage::TopK),
-    ];
-    let names = std::iter::once(text.to_owned()).chain(others.map(str::to_owned));
-    let candidates = names.zip(share).zip(cut).enumerate().map(|(i, ((text, raw), cut_by))| Candidate {
-        id: if i == 0 { drawn } else { i as u32 },
-        text,
-        logit: 18.0 - i as f32,
-        raw_probability: raw,
-        probability: if cut_by.is_some() { 0.0 } else { raw / 0.936 },
-        cut_by,
-    });
-    let p = &s.params;
-    let stage = |stage, survivors, active| StageView { stage, survivors, active };
-    let top_k = if p.top_k == 0 { VOCAB } else { p.top_k as usize };
-    SamplingTrace {
-        seq: s.seq,
-        index: s.said.saturating_sub(1),
-        params: p.clone(),
-        stages: vec![
-            stage(Stage::Raw, VOCAB, true),
-            stage(Stage::Penalties, VOCAB, p.repetition_penalty != 1.0),
-            stage(Stage::Temperature, VOCAB, p.temperature != 1.0),
-            stage(Stage::TopK, top_k, p.top_k > 0),
-            stage(Stage::TopP, top_k.min(6), p.top_p < 1.0),
-            stage(Stage::MinP, 4, p.min_p > 0.0),
-        ],
-        candidates: candidates.collect(),
-        vocab_size: VOCAB,
-        entropy: 0.91,
-        final_entropy: 0.71,
-        drawn,
     }
 }

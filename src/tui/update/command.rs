@@ -1,8 +1,8 @@
 //! What slash commands do.
 
-use super::{engine, keys, models};
+use super::{debug, engine, fork, keys, models, scheduling};
 use crate::base::nearest;
-use crate::protocol::{Command, PARAMS, ParamSpec};
+use crate::protocol::{Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
 use crate::tui::chat::{Chat, Level};
 use crate::tui::format;
@@ -31,6 +31,10 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
             Ok(n @ 1..) => step(app, n, effects),
             _ => app.chat.note(Level::Bad, format!("/step takes a number of steps, not {arguments:?}")),
         },
+        Slash::Break => debug::set_break(app, arguments, effects),
+        Slash::Unbreak => debug::clear(app, arguments, effects),
+        Slash::Why => debug::why(app, arguments),
+        Slash::Fork => fork::fork(app, arguments, effects),
         Slash::Panel => panel(app, arguments),
         Slash::Kv => kv(app, arguments, effects),
         Slash::Stats => stats(app),
@@ -69,6 +73,7 @@ pub fn step(app: &mut App, n: u32, effects: &mut Vec<Effect>) {
     if !app.paused {
         keys::hold(app, true, effects);
     }
+    app.panels.step_back = 0;
     effects.push(Effect::Send(Command::Step(n)));
 }
 
@@ -92,9 +97,12 @@ fn system(app: &mut App, text: &str) {
 fn set_named(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
     let split = arguments.split_once([' ', '=']).map(|(name, value)| (name, value.trim()));
     let (name, value) = split.unwrap_or((arguments, ""));
+    if let Some(spec) = SchedulingSpec::find(name) {
+        return scheduling::set_or_tell(app, spec, value, effects);
+    }
     match (name, ParamSpec::find(name)) {
         ("", _) => {
-            let table = params_table(app);
+            let table = format!("{}\n\n{}", params_table(app), scheduling::table(app));
             app.chat.note(Level::Info, table);
         }
         (_, Some(spec)) if value.is_empty() => {
@@ -103,7 +111,8 @@ fn set_named(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
         }
         (_, Some(spec)) => set(app, spec, value, effects),
         (name, None) => {
-            let nearest = nearest(name, PARAMS.iter().map(|s| s.name));
+            let known = PARAMS.iter().map(|s| s.name).chain(SCHEDULING.iter().map(|s| s.name));
+            let nearest = nearest(name, known);
             let hint = nearest.map_or("/set lists them".into(), |n| format!("did you mean {n}?"));
             app.chat.note(Level::Bad, format!("no parameter {name:?}; {hint}"));
         }
@@ -114,11 +123,7 @@ fn params_table(app: &App) -> String {
     let built_in = crate::protocol::SamplingParams::default();
     let row = |spec: &ParamSpec| {
         let (now, default) = ((spec.get)(&app.params), (spec.get)(&built_in));
-        let origin = match () {
-            () if app.set_here.contains(&spec.name) => "session",
-            () if (spec.get)(&app.options.params) != default => "start",
-            () => "built-in",
-        };
+        let origin = scheduling::origin(app, spec.name);
         let default = if now == default { String::new() } else { format!(" (built-in {default})") };
         format!("{:<18}  {:<6}  {origin:<8}  {}{default}", spec.name, now.to_string(), spec.help)
     };
@@ -198,7 +203,7 @@ fn kv(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
 
 fn stats(app: &mut App) {
     let Some(last) = &app.meter.last else {
-        app.chat.note(Level::Info, "no answer yet");
+        app.chat.note(Level::Info, format!("no answer yet{}", memory(app)));
         return;
     };
     let (t, u) = (&last.timings, &last.usage);
@@ -217,7 +222,7 @@ fn stats(app: &mut App) {
         format::millis(t.queue_ms),
         format::millis(t.e2el_ms),
     );
-    app.chat.note(Level::Info, text);
+    app.chat.note(Level::Info, text + &memory(app));
 }
 
 fn context(app: &mut App) {
@@ -234,7 +239,27 @@ fn context(app: &mut App) {
         format::count(limit as u64),
         format::count(left as u64)
     );
-    app.chat.note(Level::Info, text);
+    app.chat.note(Level::Info, text + &memory(app));
+}
+
+/// What was planned before anything was allocated, on a line of its own.
+fn memory(app: &App) -> String {
+    let plan = &app.snapshot.memory;
+    if plan.available == 0 {
+        return String::new();
+    }
+    let host = match plan.host_kv_cache {
+        0 => String::new(),
+        bytes => format!(" · KV cache on the host {}", format::bytes(bytes)),
+    };
+    format!(
+        "\nmemory: weights {} · KV cache {} · workspace {} · left {} of {}{host}",
+        format::bytes(plan.weights),
+        format::bytes(plan.kv_cache),
+        format::bytes(plan.workspace),
+        format::bytes(plan.left),
+        format::bytes(plan.available),
+    )
 }
 
 fn copy(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {

@@ -1,13 +1,18 @@
 //! What the engine reports, and what is sent to it.
 
+use super::debug;
 use crate::protocol::{
     Command, Event, Failure, FailureKind, FinishReason, ModelInfo, Outcome, Prompt, Request, RequestId,
     SeqId, Snapshot, Timings, Usage,
 };
 use crate::tui::app::{App, Effect, ModelState, ParsedToken, Replay};
 use crate::tui::chat::{Answer, Entry, Level, Turn};
-use crate::tui::{format, sanitize};
+use crate::tui::{format, history, sanitize};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Settings that an engine has not confirmed after this long are not shown any more.
+const UNANSWERED: Duration = Duration::from_secs(1);
 
 pub fn events(app: &mut App, events: Vec<Event>, effects: &mut Vec<Effect>) {
     for event in events {
@@ -18,6 +23,14 @@ pub fn events(app: &mut App, events: Vec<Event>, effects: &mut Vec<Effect>) {
 
 pub fn snapshot(app: &mut App, snapshot: Arc<Snapshot>) {
     app.meter.observe(&snapshot);
+    if app.panels.step_back > 0 {
+        // The step that is looked at stays the same while the engine goes on.
+        app.panels.step_back += app.meter.newest;
+        app.panels.step_back = history::back(app);
+    }
+    if app.asked.as_ref().is_some_and(|(_, at)| app.now > *at + UNANSWERED) {
+        app.asked = None;
+    }
     app.snapshot = snapshot;
 }
 
@@ -117,17 +130,22 @@ fn one(app: &mut App, event: Event) {
             of_request.for_each(|answer| answer.prompt_tokens = Some(*prompt_tokens));
         }
         Event::Paused(paused) => app.paused = *paused,
-        Event::Note(text) => app.chat.note(Level::Info, text),
-        Event::Broke { id, step, why } => {
-            app.paused = true;
-            app.say(format!("breakpoint {id} at step {step}: {why}"));
+        Event::Note(text) => {
+            // It may be why the settings are not what was asked for.
+            app.asked = None;
+            app.chat.note(Level::Info, text);
+        }
+        Event::Broke { id, step, why } => debug::broke(app, *id, *step, why),
+        Event::Configured(settings) => {
+            app.asked = None;
+            Arc::make_mut(&mut app.snapshot).scheduler = (**settings).clone();
         }
         Event::Sent(command) => super::replay::sent(app, command),
         Event::Replaying { first, last, speed } => {
             super::replay::replaying(app, Replay { first: *first, last: *last, speed: *speed });
         }
         Event::Rewound => super::replay::rewound(app),
-        Event::PromptLogprobs { .. } | Event::Configured(_) | Event::Kv(_) => {}
+        Event::PromptLogprobs { .. } | Event::Kv(_) => {}
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {

@@ -1,7 +1,7 @@
 //! What keys do.
 
-use super::{command, engine, models, replay};
-use crate::protocol::{Command, PARAMS, SequenceState};
+use super::{command, engine, models, replay, scheduling};
+use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
 use crate::tui::keymap::{self, Action};
 use crate::tui::{completion, slash};
@@ -94,6 +94,12 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::Zoom => app.panels.zoomed = !app.panels.zoomed,
         Action::NextSequence => next_sequence(app, effects),
         Action::EditValue => begin_typing(app, key),
+        Action::EditSettings => edit_settings(app),
+        Action::AddBreakpoint => {
+            app.focus = Focus::Input;
+            app.panels.zoomed = false;
+            app.composer.set("/break ");
+        }
         Action::Down | Action::Up | Action::First | Action::Last | Action::Decrease | Action::Increase => {
             in_panel(app, action, effects)
         }
@@ -120,6 +126,9 @@ pub fn hold(app: &mut App, pause: bool, effects: &mut Vec<Effect>) {
         return;
     }
     app.paused = pause;
+    if !pause {
+        app.panels.step_back = 0;
+    }
     effects.push(Effect::Send(if pause { Command::Pause } else { Command::Resume }));
 }
 
@@ -137,11 +146,16 @@ pub fn stop(app: &mut App, effects: &mut Vec<Effect>) {
 
 /// New sampling parameters, in force from the next token on.
 pub fn params_changed(app: &mut App, name: &'static str, effects: &mut Vec<Effect>) {
-    if !app.set_here.contains(&name) {
-        app.set_here.push(name);
-    }
+    remember_set(app, name);
     for id in app.chat.running() {
         effects.push(Effect::Send(Command::SetParams(id, app.params.clone())));
+    }
+}
+
+/// That this session set it, for those who ask where a value is from.
+pub fn remember_set(app: &mut App, name: &'static str) {
+    if !app.set_here.contains(&name) {
+        app.set_here.push(name);
     }
 }
 
@@ -277,6 +291,11 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
             let row = app.kv_row.get();
             app.panels.block = moved(app.panels.block, action, row, blocks);
         }
+        Panel::Batch if app.panels.settings => match action {
+            Action::Decrease => scheduling::nudge(app, false, effects),
+            Action::Increase => scheduling::nudge(app, true, effects),
+            _ => app.panels.setting = moved(app.panels.setting, action, 1, SCHEDULING.len()),
+        },
         Panel::Batch => {
             let steps = app.meter.steps.len();
             app.panels.step_back = moved(app.panels.step_back, action, 1, steps);
@@ -326,8 +345,21 @@ fn nudge(app: &mut App, direction: f64, effects: &mut Vec<Effect>) {
 }
 
 fn begin_typing(app: &mut App, key: KeyEvent) {
-    if app.focus == Focus::Panel(Panel::Sampling) && key.code == KeyCode::Enter {
+    let takes_values = match app.focus {
+        Focus::Panel(Panel::Sampling) => true,
+        Focus::Panel(Panel::Batch) => app.panels.settings,
+        _ => false,
+    };
+    if takes_values && key.code == KeyCode::Enter {
         app.panels.typing = Some(String::new());
+    }
+}
+
+fn edit_settings(app: &mut App) {
+    if app.focus == Focus::Panel(Panel::Batch) {
+        app.panels.settings = !app.panels.settings;
+    } else {
+        app.say("e edits the scheduler's settings in the batch panel: 3 opens it");
     }
 }
 
@@ -358,7 +390,7 @@ fn recalling(app: &mut App, key: KeyEvent) -> bool {
 fn typing(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
     let Some(typed) = &mut app.panels.typing else { return false };
     match key.code {
-        KeyCode::Char(c) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() && typed.len() < 20 => {
+        KeyCode::Char(c) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() && typed.len() < 30 => {
             typed.push(c);
         }
         KeyCode::Backspace => {
@@ -367,8 +399,20 @@ fn typing(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
         KeyCode::Esc => app.panels.typing = None,
         KeyCode::Enter => {
             let typed = app.panels.typing.take().unwrap_or_default();
-            if let Some(spec) = PARAMS.get(app.panels.param).filter(|_| !typed.trim().is_empty()) {
-                command::set(app, spec, &typed, effects);
+            if typed.trim().is_empty() {
+                return true;
+            }
+            match app.focus {
+                Focus::Panel(Panel::Batch) => {
+                    if let Some(spec) = SCHEDULING.get(app.panels.setting) {
+                        scheduling::set(app, spec, &typed, effects);
+                    }
+                }
+                _ => {
+                    if let Some(spec) = PARAMS.get(app.panels.param) {
+                        command::set(app, spec, &typed, effects);
+                    }
+                }
             }
         }
         KeyCode::Tab | KeyCode::BackTab | KeyCode::Up | KeyCode::Down => {

@@ -1,10 +1,13 @@
 //! Message -> changed state and effects. No I/O: `run` carries the effects out.
 
 mod command;
+mod debug;
 mod engine;
+mod fork;
 mod keys;
 mod models;
 mod replay;
+mod scheduling;
 
 pub use keys::EXAMPLE;
 

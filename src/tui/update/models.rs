@@ -1,7 +1,7 @@
 //! Choosing, fetching and opening models.
 
 use crate::base::nearest;
-use crate::protocol::LoadStage;
+use crate::protocol::{LoadStage, SchedulingSpec};
 use crate::tui::app::{App, Effect, Fetch, ModelState};
 use crate::tui::chat::Level;
 use crate::tui::format;
@@ -119,6 +119,11 @@ pub fn opening(app: &mut App, name: String) {
     app.paused = false;
     app.replay = None;
     app.focused_seq = None;
+    app.asked = None;
+    app.broke.clear();
+    app.panels.step_back = 0;
+    // A new engine starts with the start's settings.
+    app.set_here.retain(|name| SchedulingSpec::find(name).is_none());
     app.flash = None;
 }
 

@@ -22,6 +22,7 @@ pub fn replaying(app: &mut App, replay: Replay) {
 pub fn sent(app: &mut App, command: &Command) {
     match command {
         Command::Submit(request) => asked(app, request),
+        Command::Fork(request) => super::fork::place(app, request),
         Command::SetParams(_, params) => app.params = params.clone(),
         _ => {}
     }

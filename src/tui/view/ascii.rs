@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 
 /// Each row: what is drawn, and what stands in for it.
-const REPLACEMENTS: [(&str, &str); 22] = [
+const REPLACEMENTS: [(&str, &str); 24] = [
     ("─━╌", "-"),
     ("│┃▎‖", "|"),
     ("╭╮╰╯┌┐└┘├┤┬┴┼", "+"),
@@ -21,11 +21,13 @@ const REPLACEMENTS: [(&str, &str); 22] = [
     ("▇", "#"),
     ("·•", "-"),
     ("…", "~"),
-    ("›▸→◀‹", ">"),
+    ("›▸→◀‹▶", ">"),
     ("▾↓", "v"),
     ("↑", "^"),
     ("✂", "x"),
-    ("●✓☑", "*"),
+    ("●✓☑◆", "*"),
+    ("◇", "o"),
+    ("×", "x"),
 ];
 
 pub fn replace(buf: &mut Buffer) {

@@ -67,7 +67,16 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
             all.extend(match panel {
                 Panel::Sampling => vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type")],
                 Panel::Kv => vec![("←→↑↓", "block")],
-                Panel::Batch => vec![("j k", "older newer"), ("p", "pause"), ("s", "step"), ("r", "resume")],
+                Panel::Batch if app.panels.settings => {
+                    vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type"), ("e", "step view")]
+                }
+                Panel::Batch => vec![
+                    ("j k", "older newer"),
+                    ("Space", if app.paused { "resume" } else { "pause" }),
+                    ("s", "step"),
+                    ("b", "break"),
+                    ("e", "settings"),
+                ],
                 Panel::Reasoning | Panel::Metrics => vec![("j k", "scroll")],
             });
             all.extend([("z", "zoom"), ("1 2 3 5 6", "toggle"), ("Tab", "next"), ("?", "help")]);

@@ -111,7 +111,7 @@ fn context(app: &App, limit: usize, width: u16) -> Vec<Span<'static>> {
 /// While answers stream, of the last second; then of the last answer.
 fn speed(app: &App) -> Option<f64> {
     if app.chat.is_running() {
-        return app.meter.tokens_per_second();
+        return app.meter.tokens_per_second(0);
     }
     app.meter.last.as_ref().map(|o| o.timings.tokens_per_second).filter(|rate| *rate > 0.0)
 }

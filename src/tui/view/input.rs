@@ -50,17 +50,21 @@ pub fn completion(app: &App, below: Rect, buf: &mut Buffer) {
         return;
     }
     let height = (offered.len() as u16).min(below.y - 2).min(10);
-    let width = below.width.min(if below.width < 160 { 72 } else { 100 });
+    let width = below.width.min(if below.width < 160 { 80 } else { 100 });
     let area = Rect { x: below.x, y: below.y - height, width, height };
     Clear.render(area, buf);
     let chosen = app.completion.min(offered.len() - 1);
+    let names = offered.iter().map(|c| format::width(&c.shown) + 2).max().unwrap_or(0);
+    let names = names.clamp(30, usize::from(width) / 2 + 4);
     let first = (chosen + 1).saturating_sub(height.into());
     for (row, (i, choice)) in area.rows().zip(offered.iter().enumerate().skip(first)) {
         let line = Line::from(vec![
-            Span::styled(format::pad(&format!(" {}", choice.shown), 30), app.theme.style(Role::Key)),
-            Span::styled(choice.help.clone(), app.theme.style(Role::Muted)),
+            Span::styled(format::pad(&format!(" {}", choice.shown), names), app.theme.style(Role::Key)),
+            Span::styled(
+                format::fit_words(&choice.help, usize::from(width) - names),
+                app.theme.style(Role::Muted),
+            ),
         ]);
-        let line = paint::fit_line(line, width.into());
         paint::line(row.x, row.y, &line, row, buf);
         if i == chosen {
             buf.set_style(row, app.theme.style(Role::Selection));

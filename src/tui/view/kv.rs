@@ -1,39 +1,57 @@
 //! Panel 2: where is the memory? A cell a block, or several blocks a cell where there are many.
 
-use super::paint;
-use crate::protocol::{BlockView, KvView};
+use super::{block, paint};
+use crate::protocol::{BlockView, KvView, SequenceState, Snapshot};
 use crate::tui::app::App;
 use crate::tui::format;
+use crate::tui::history::{self, Seen};
 use crate::tui::theme::Role;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
+use std::collections::BTreeSet;
 
 /// Told apart by shape first, by colour second.
 const OWNED: &str = "█";
 const SHARED: &str = "▓";
 const CACHED: &str = "▒";
 const FREE: &str = "·";
-/// Lines under the map.
+/// Changed by the newest steps: taken, hit or copied; and given back or dropped.
+const CHANGED: &str = "◆";
+const LEFT: &str = "◇";
+/// Lines under the map that are always there.
 const FACTS: usize = 4;
 
 pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<Line<'static>> {
-    let kv = &app.snapshot.kv;
+    let seen = history::seen(app);
+    let kv = &seen.snapshot.kv;
     if kv.blocks.is_empty() {
         return vec![Line::styled("no blocks yet: a loaded model has them", app.theme.style(Role::Muted))];
     }
-    let rows = height.saturating_sub(FACTS).max(1);
-    let per_cell = blocks_per_cell(app, width * rows, focused);
+    // The map shrinks by putting several blocks into a cell; words cannot shrink.
+    let for_facts = if focused { height.saturating_sub(3) } else { (height / 2).max(FACTS) };
+    let facts = facts(app, &seen, width, for_facts - usize::from(!focused), focused);
+    let with_sizes = facts.len() < for_facts;
+    let rows = height.saturating_sub(facts.len() + usize::from(with_sizes)).max(1);
+    let per_cell = blocks_per_cell(app, kv, width * rows, focused);
     app.kv_row.set(width * per_cell);
-    let mut lines = map(app, kv, width, rows, per_cell, focused);
+    let mut lines = map(app, kv, &changed(app, &seen), width, rows, per_cell, focused);
     let shown = (width * rows * per_cell).min(kv.blocks.len());
-    lines.extend(facts(app, width, (per_cell, shown), focused));
+    lines.extend(facts);
+    lines.extend(with_sizes.then(|| sizes(app, width, (per_cell, shown))));
     lines
+}
+
+/// Blocks that the step shown changed; of the newest state, those that this picture's steps did.
+fn changed(app: &App, seen: &Seen) -> BTreeSet<u32> {
+    let steps = if seen.back > 0 { 1 } else { app.meter.newest };
+    let records = app.meter.steps.iter().rev().skip(seen.back).take(steps);
+    records.flat_map(|step| step.blocks.iter().map(|change| change.block)).collect()
 }
 
 /// A cell a block while the used ones fit, then two, four and so on: a long context has thousands
 /// of blocks, and the free ones at the end say nothing.
-fn blocks_per_cell(app: &App, cells: usize, focused: bool) -> usize {
-    let blocks = &app.snapshot.kv.blocks;
+fn blocks_per_cell(app: &App, kv: &KvView, cells: usize, focused: bool) -> usize {
+    let blocks = &kv.blocks;
     let used = blocks.iter().rposition(|b| b.references > 0 || b.cached).map_or(0, |last| last + 1);
     let chosen = if focused { app.panels.block.min(blocks.len() - 1) + 1 } else { 0 };
     used.max(chosen).div_ceil(cells.max(1)).max(1).next_power_of_two()
@@ -42,6 +60,7 @@ fn blocks_per_cell(app: &App, cells: usize, focused: bool) -> usize {
 fn map(
     app: &App,
     kv: &KvView,
+    changed: &BTreeSet<u32>,
     width: usize,
     rows: usize,
     per_cell: usize,
@@ -53,7 +72,8 @@ fn map(
         .chunks(per_cell)
         .enumerate()
         .map(|(i, blocks)| {
-            let (symbol, style) = cell(app, blocks);
+            let ids = (i * per_cell) as u32..((i + 1) * per_cell) as u32;
+            let (symbol, style) = cell(app, blocks, changed.range(ids).next().is_some());
             let chosen = if selected == Some(i) { app.theme.style(Role::Selection) } else { Style::new() };
             Span::styled(symbol, style.patch(chosen))
         })
@@ -62,28 +82,52 @@ fn map(
 }
 
 /// The most telling of a cell's blocks: shared, then owned, then cached, then free.
-fn cell(app: &App, blocks: &[BlockView]) -> (&'static str, Style) {
+fn cell(app: &App, blocks: &[BlockView], changed: bool) -> (&'static str, Style) {
     let owner = |block: &BlockView| block.owner.map_or(0, App::hue);
+    let shown = |symbol| if changed { CHANGED } else { symbol };
     if blocks.iter().any(|b| b.references > 1) {
-        return (SHARED, app.theme.style(Role::Heading));
+        return (shown(SHARED), app.theme.style(Role::Heading));
     }
     if let Some(block) = blocks.iter().find(|b| b.references == 1) {
-        return (OWNED, app.theme.sequence(owner(block)));
+        return (shown(OWNED), app.theme.sequence(owner(block)));
     }
+    let shown = |symbol| if changed { LEFT } else { symbol };
     if blocks.iter().any(|b| b.cached) {
-        return (CACHED, app.theme.style(Role::Muted));
+        return (shown(CACHED), app.theme.style(Role::Muted));
     }
-    (FREE, app.theme.style(Role::Faint))
+    (shown(FREE), app.theme.style(Role::Faint))
 }
 
-fn facts(app: &App, width: usize, scale: (usize, usize), focused: bool) -> Vec<Line<'static>> {
+/// The lines under the map, at most `room`: those that fit, the most telling first to be chosen.
+fn facts(app: &App, seen: &Seen, width: usize, room: usize, focused: bool) -> Vec<Line<'static>> {
+    let snapshot = &seen.snapshot;
+    let mut left = room;
+    let mut fits = |lines: Vec<Line<'static>>| {
+        let fits = lines.len() <= left;
+        left -= if fits { lines.len() } else { 0 };
+        if fits { lines } else { Vec::new() }
+    };
+    let selected = fits(if focused { block::selected(app, snapshot, width) } else { Vec::new() });
+    let legend = fits(vec![legend(app, snapshot, width)]);
+    let prefix = fits(vec![prefix(app, snapshot, width)]);
+    let sequences = fits(vec![sequences(app, snapshot, width)]);
+    let tiers = fits(snapshot.kv.tiers.iter().map(|t| block::tier(app, t, width)).collect());
+    let happened = fits(block::happened(app, seen, width));
+    let sharing = fits(vec![sharing(app, snapshot, width)]);
+    let memory = fits(block::memory(app, snapshot, width).into_iter().collect());
+    let events = fits(block::events(app, snapshot, width).into_iter().collect());
+    let order = [selected, legend, sequences, prefix, sharing, happened, events, tiers, memory];
+    order.into_iter().flatten().collect()
+}
+
+fn legend(app: &App, snapshot: &Snapshot, width: usize) -> Line<'static> {
     let theme = &app.theme;
-    let (kv, counters) = (&app.snapshot.kv, &app.snapshot.counters);
+    let kv = &snapshot.kv;
     let text = |s: String| Span::styled(s, theme.style(Role::Text));
     let shared = kv.blocks.iter().filter(|b| b.references > 1).count();
     // Sign and number apart where there is room.
     let (gap, space) = if width < 52 { (" ", "") } else { ("   ", " ") };
-    let mut lines = vec![Line::from(vec![
+    Line::from(vec![
         Span::styled(OWNED, theme.sequence(0)),
         text(format!("{space}{} owned{gap}", kv.owned)),
         Span::styled(SHARED, theme.style(Role::Heading)),
@@ -92,28 +136,41 @@ fn facts(app: &App, width: usize, scale: (usize, usize), focused: bool) -> Vec<L
         text(format!("{space}{} cached{gap}", kv.cached)),
         Span::styled(FREE, theme.style(Role::Faint)),
         text(format!("{space}{} free", format::count(kv.free as u64))),
-    ])];
-    lines.push(sequences(app, width));
+    ])
+}
+
+fn prefix(app: &App, snapshot: &Snapshot, width: usize) -> Line<'static> {
+    let counters = &snapshot.counters;
     let hits = match counters.prefix_queries {
         0 => "-".to_owned(),
         queries => format::percent(counters.prefix_hits as f64 / queries as f64),
     };
-    let muted = theme.style(Role::Muted);
     let words = [
         format!("prefix hits {hits}"),
         format!("evicted {}", counters.evictions),
         format!("copied {}", counters.copies_on_write),
     ];
-    lines.push(paint::dotted(words.map(|w| Span::styled(w, muted)), theme));
-    lines.push(if focused { selected(app) } else { sizes(app, width, scale) });
-    lines
+    paint::fitting(words.map(|w| Span::styled(w, app.theme.style(Role::Muted))), width, &app.theme)
+}
+
+/// Blocks that were found or forked instead of computed or copied.
+fn sharing(app: &App, snapshot: &Snapshot, width: usize) -> Line<'static> {
+    let shared = snapshot.counters.blocks_shared;
+    let bytes = shared * snapshot.kv.bytes_per_block as u64;
+    let words = [format!("saved by sharing {} blocks", format::count(shared)), format::bytes(bytes)];
+    paint::fitting(words.map(|w| Span::styled(w, app.theme.style(Role::Muted))), width, &app.theme)
 }
 
 /// Who owns how many.
-fn sequences(app: &App, width: usize) -> Line<'static> {
+fn sequences(app: &App, snapshot: &Snapshot, width: usize) -> Line<'static> {
     let mut spans = Vec::new();
-    for view in &app.snapshot.sequences {
-        let word = format!("{} {} blk  ", view.seq, view.blocks.len());
+    for view in &snapshot.sequences {
+        let word = match view.state {
+            SequenceState::Running => format!("{} {} blk  ", view.seq, view.blocks.len()),
+            SequenceState::Waiting => format!("{} waits  ", view.seq),
+            SequenceState::Loading => format!("{} loads  ", view.seq),
+            SequenceState::Preempted => format!("{} preempted  ", view.seq),
+        };
         let used: usize = spans.iter().map(Span::width).sum();
         if used + word.len() + 3 > width {
             spans.push(Span::styled("…", app.theme.style(Role::Muted)));
@@ -142,29 +199,4 @@ fn sizes(app: &App, width: usize, (per_cell, shown): (usize, usize)) -> Line<'st
         words.push(format!("{} shown", format::count(shown as u64)));
     }
     paint::dotted(words.into_iter().map(|w| Span::styled(w, muted)), &app.theme)
-}
-
-/// The block under the cursor: whose it is, and what is known of it.
-fn selected(app: &App) -> Line<'static> {
-    let kv = &app.snapshot.kv;
-    let index = app.panels.block.min(kv.blocks.len().saturating_sub(1));
-    let block = kv.blocks.get(index).copied().unwrap_or_default();
-    let owners: Vec<String> = app
-        .snapshot
-        .sequences
-        .iter()
-        .filter(|s| s.blocks.contains(&(index as u32)))
-        .map(|s| s.seq.to_string())
-        .collect();
-    let state = match (block.references, block.cached) {
-        (0, false) => "free".to_owned(),
-        (0, true) => "cached, evictable".to_owned(),
-        (1, _) => format!("owned by {}", owners.join(" ")),
-        (n, _) => format!("shared by {n}: {}", owners.join(" ")),
-    };
-    let known = if block.cached && block.references > 0 { " · in the prefix cache" } else { "" };
-    Line::from(vec![
-        Span::styled(format!("block {index} "), app.theme.style(Role::Focus)),
-        Span::styled(format!("{state}{known}"), app.theme.style(Role::Text)),
-    ])
 }

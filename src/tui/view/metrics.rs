@@ -4,6 +4,7 @@ use super::paint;
 use crate::base::Summary;
 use crate::tui::app::App;
 use crate::tui::format;
+use crate::tui::history;
 use crate::tui::meter;
 use crate::tui::theme::Role;
 use ratatui::text::{Line, Span};
@@ -17,13 +18,15 @@ pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
 }
 
 fn all(app: &App, width: usize) -> Vec<Line<'static>> {
-    let (meter, c) = (&app.meter, &app.snapshot.counters);
+    let seen = history::seen(app);
+    let (meter, c) = (&app.meter, &seen.snapshot.counters);
     let last = meter.last.as_ref().map(|o| (o.timings, o.usage));
-    let rate = meter.tokens_per_second().or(last.map(|(t, _)| t.tokens_per_second).filter(|r| *r > 0.0));
+    let of_last = last.map(|(t, _)| t.tokens_per_second).filter(|rate| *rate > 0.0 && seen.back == 0);
+    let rate = meter.tokens_per_second(seen.back).or(of_last);
     let gaps = meter.gaps();
     let strip = paint::sparkline(meter.gaps_ms.iter().copied(), width.saturating_sub(LABEL));
-    let per_step =
-        paint::sparkline(meter.steps.iter().map(|s| meter::sampled(s) as f64), width.saturating_sub(LABEL));
+    let steps = meter.steps.iter().rev().skip(seen.back).rev();
+    let per_step = paint::sparkline(steps.map(|s| meter::sampled(s) as f64), width.saturating_sub(LABEL));
     let busy = c.busy_ms / 1e3;
     let share =
         |part: u64, of: u64| if of == 0 { "-".to_owned() } else { format::percent(part as f64 / of as f64) };

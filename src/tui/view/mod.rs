@@ -5,6 +5,7 @@
 
 mod ascii;
 mod batch;
+mod block;
 mod card;
 mod chrome;
 mod header;
@@ -17,6 +18,7 @@ mod panel;
 mod parallel;
 mod reasoning;
 mod sampling;
+mod scheduling;
 mod transcript;
 
 use super::app::{App, Focus, Panel, SizeClass};

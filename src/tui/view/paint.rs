@@ -99,6 +99,45 @@ pub fn dotted(words: impl IntoIterator<Item = Span<'static>>, theme: &Theme) -> 
     Line::from(spans)
 }
 
+/// Words separated by faint dots, as many as fit: none is cut.
+pub fn fitting(words: impl IntoIterator<Item = Span<'static>>, width: usize, theme: &Theme) -> Line<'static> {
+    let mut used = 0;
+    let fits = |word: &Span| {
+        used += word.width() + if used > 0 { 3 } else { 0 };
+        used <= width
+    };
+    dotted(words.into_iter().take_while(fits), theme)
+}
+
+/// Words separated by faint dots, over as many lines as they take; the later ones begin under the
+/// first word, behind `label`.
+pub fn flowing(
+    label: Span<'static>,
+    words: impl IntoIterator<Item = Span<'static>>,
+    width: usize,
+    theme: &Theme,
+) -> Vec<Line<'static>> {
+    let hang = label.width();
+    let mut lines = vec![vec![label]];
+    let mut used = hang;
+    for word in words {
+        let wide = word.width();
+        let line = lines.last_mut().expect("there is a first line");
+        if line.len() > 1 && used + 3 + wide > width {
+            used = hang + wide;
+            lines.push(vec![Span::raw(" ".repeat(hang)), word]);
+            continue;
+        }
+        if line.len() > 1 {
+            line.push(Span::styled(" · ", theme.style(Role::Faint)));
+            used += 3;
+        }
+        used += wide;
+        line.push(word);
+    }
+    lines.into_iter().map(Line::from).collect()
+}
+
 /// A line's spans, each with the line's own style under it: to be put into another line.
 pub fn spans(line: Line<'static>) -> impl Iterator<Item = Span<'static>> {
     let style = line.style;
@@ -140,6 +179,20 @@ mod tests {
         assert_eq!(bar_text(0.0001, 4), ("▏".into(), 3));
         assert_eq!(bar_text(7.0, 4), ("████".into(), 0));
         assert_eq!(bar_text(f64::NAN, 3), (String::new(), 3));
+    }
+
+    #[test]
+    fn words_that_do_not_fit_are_left_out_or_begin_a_line() {
+        let theme = Theme::load("dark", None, crate::tui::theme::Depth::None).expect("built in");
+        let words = || ["taken 1", "freed 22", "evicted 3"].map(Span::raw);
+        let text = |line: &Line| line.to_string();
+        assert_eq!(text(&fitting(words(), 18, &theme)), "taken 1 · freed 22");
+        assert_eq!(text(&fitting(words(), 17, &theme)), "taken 1");
+        let lines = flowing(Span::raw("blocks "), words(), 26, &theme);
+        assert_eq!(
+            lines.iter().map(text).collect::<Vec<_>>(),
+            ["blocks taken 1 · freed 22", "       evicted 3"]
+        );
     }
 
     #[test]

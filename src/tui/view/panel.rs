@@ -2,6 +2,8 @@
 
 use super::{batch, kv, metrics, paint, reasoning, sampling};
 use crate::tui::app::{App, Focus, Panel};
+use crate::tui::format;
+use crate::tui::history;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -25,10 +27,11 @@ pub fn draw(app: &App, panel: Panel, area: Rect, buf: &mut Buffer) {
     let focused = app.focus == Focus::Panel(panel);
     let border = app.theme.style(if focused { Role::Focus } else { Role::Border });
     let name = app.theme.style(if focused { Role::Focus } else { Role::Muted });
-    let title = Line::from(vec![
+    let mut title = Line::from(vec![
         Span::styled(format!(" {} ", panel as u8), app.theme.style(Role::Accent)),
         Span::styled(format!("{} ", panel.title()), name),
     ]);
+    title.spans.extend(earlier(app));
     let note = if focused { note(app) } else { Line::default() };
     let inside = paint::titled(title, note, area, border, buf);
     if inside.is_empty() {
@@ -38,12 +41,20 @@ pub fn draw(app: &App, panel: Panel, area: Rect, buf: &mut Buffer) {
     let lines = match panel {
         Panel::Sampling => sampling::lines(app, size, focused),
         Panel::Kv => kv::lines(app, size, focused),
-        Panel::Batch => batch::lines(app, size),
+        Panel::Batch => batch::lines(app, size, focused),
         Panel::Reasoning => reasoning::lines(app, size),
         Panel::Metrics => metrics::lines(app, size),
     };
     let lines: Vec<Line> = lines.into_iter().map(|l| paint::fit_line(l, size.0)).collect();
     paint::lines(&lines, inside, buf);
+}
+
+/// Every panel shows the chosen step, and says so while that is not the newest.
+fn earlier(app: &App) -> Option<Span<'static>> {
+    let back = history::back(app);
+    let step = app.meter.steps.iter().rev().nth(back).filter(|_| back > 0)?;
+    let text = format!(" at step {}, {} back ", format::count(step.step), format::count(back as u64));
+    Some(Span::styled(text, app.theme.style(Role::Warn)))
 }
 
 fn note(app: &App) -> Line<'static> {

@@ -4,21 +4,35 @@ use super::paint;
 use crate::protocol::Channel;
 use crate::tui::app::{App, ParsedToken};
 use crate::tui::format;
+use crate::tui::history;
 use crate::tui::theme::Role;
 use ratatui::text::{Line, Span};
 
 pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
     let mut lines = vec![state(app)];
     let room = height.saturating_sub(1);
-    let skip = app.panels.scroll.min(app.parsed.len().saturating_sub(room));
-    let mut rows: Vec<Line> =
-        app.parsed.iter().rev().skip(skip).take(room).map(|t| row(app, t, width)).collect();
+    let tokens = so_far(app);
+    let skip = app.panels.scroll.min(tokens.len().saturating_sub(room));
+    let mut rows: Vec<Line> = tokens.iter().skip(skip).take(room).map(|t| row(app, t, width)).collect();
     rows.reverse();
     if rows.is_empty() {
         rows.push(Line::styled("no token yet", app.theme.style(Role::Muted)));
     }
     lines.extend(rows);
     lines
+}
+
+/// The tokens drawn up to the step that is shown, newest first.
+fn so_far(app: &App) -> Vec<&ParsedToken> {
+    let mut later = history::later_tokens(app);
+    let came_by_then = |token: &&ParsedToken| match later.get_mut(&token.seq) {
+        Some(n @ 1..) => {
+            *n -= 1;
+            false
+        }
+        _ => true,
+    };
+    app.parsed.iter().rev().filter(came_by_then).collect()
 }
 
 /// Which parser is at work, where it is, and what thinking has taken so far.

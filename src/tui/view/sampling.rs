@@ -4,6 +4,7 @@ use super::paint;
 use crate::protocol::{Candidate, PARAMS, SamplingParams, SamplingTrace, Stage};
 use crate::tui::app::App;
 use crate::tui::format;
+use crate::tui::history;
 use crate::tui::theme::Role;
 use ratatui::text::{Line, Span};
 
@@ -39,7 +40,8 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
 
 /// Candidates, entropy and the chain, in at most `height` rows.
 fn why(app: &App, width: usize, height: usize) -> Vec<Line<'static>> {
-    let Some(trace) = &app.snapshot.sampling else {
+    let seen = history::seen(app);
+    let Some(trace) = &seen.snapshot.sampling else {
         return empty(app);
     };
     let chain = chain(app, trace, width);

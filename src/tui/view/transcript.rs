@@ -161,7 +161,7 @@ fn turn_sections<'a>(app: &'a App, turn: &'a Turn, area: (u16, u16), text: u16, 
     if !turn.answers.is_empty() {
         all.push(blank());
     }
-    if turn.side {
+    if turn.side || turn.answers.len() > 1 {
         all.push(Section::Lines(parallel::lines(app, turn, area)));
     } else {
         turn.answers.iter().for_each(|answer| answer_sections(app, answer, text, all));
@@ -225,7 +225,11 @@ fn thoughts_head(app: &App, answer: &Answer) -> Line<'static> {
 fn waiting(app: &App, answer: &Answer) -> Line<'static> {
     let view = app.snapshot.sequences.iter().find(|s| s.seq == answer.seq);
     let text = match view {
-        Some(s) if s.state != SequenceState::Running && !app.paused => "waits for room in the batch".into(),
+        Some(s) if s.state != SequenceState::Running && !app.paused => {
+            let step = app.meter.steps.last();
+            let waiting = step.and_then(|step| step.waiting.iter().find(|w| w.seq == answer.seq));
+            waiting.map_or("waits for the next step".into(), |w| format!("waits: {}", w.reason))
+        }
         Some(s) if s.computed_tokens < s.prompt_tokens && !app.paused => {
             let (done, all) =
                 (format::count(s.computed_tokens as u64), format::count(s.prompt_tokens as u64));

@@ -1,0 +1,89 @@
+//! The fake engine under a debugger: preempted by hand, configured, forked, stopped at
+//! breakpoints, and asked why.
+
+use super::script::script;
+use super::{BLOCK, FakeEngine};
+use glassbox::protocol::*;
+
+impl FakeEngine {
+    /// Takes a sequence's blocks and place, as if `by` needed them, until it is `let_in` again.
+    pub fn preempt(&mut self, seq: SeqId, by: SeqId) {
+        let shortage = Shortage { needed: 9, free: 4, cached: 3, reserved: 0 };
+        let i = self.sequences.iter().position(|s| s.seq == seq).expect("a sequence of this engine");
+        let s = &mut self.sequences[i];
+        let blocks = std::mem::take(&mut s.blocks);
+        (s.running, s.computed, s.shortage, s.preemptions) = (false, 0, Some(shortage), s.preemptions + 1);
+        self.free(&blocks);
+        self.counters.preemptions += 1;
+        let missing = Shortage { needed: 1, free: 0, cached: 0, reserved: 0 };
+        let blocks_freed = blocks.len();
+        self.doing.preempted.push(Preemption { seq, blocks_freed, swapped: false, by, shortage: missing });
+    }
+
+    pub fn let_in(&mut self, seq: SeqId) {
+        self.sequences.iter_mut().filter(|s| s.seq == seq).for_each(|s| s.shortage = None);
+    }
+
+    pub(super) fn configure(&mut self, settings: SchedulerSettings) -> Vec<Event> {
+        if settings.max_num_seqs > 32 {
+            return vec![Event::Note("max_num_seqs stays as it is: this engine was started for 32".into())];
+        }
+        self.scheduler = settings.clone();
+        vec![Event::Configured(Box::new(settings))]
+    }
+
+    /// Shares the parent's full blocks, and copies the partial one at once.
+    pub(super) fn fork(&mut self, request: &ForkRequest) -> Vec<Event> {
+        let seq = SeqId { request: request.id, choice: 0 };
+        let parent = self.sequences.iter().find(|s| s.seq == request.parent);
+        let shared = parent.map_or(Vec::new(), |s| s.blocks[..request.keep / BLOCK].to_vec());
+        self.share(&shared);
+        let mut s = self.sequence(seq, &request.params, (request.keep, 0), script(1, false));
+        s.left.reverse();
+        s.computed = shared.len() * BLOCK;
+        s.blocks = shared;
+        s.blocks.extend(self.take(1));
+        s.running = true;
+        self.sequences.push(s);
+        self.doing.blocks_copied += 1;
+        self.counters.copies_on_write += 1;
+        let accepted =
+            Event::Accepted { id: request.id, prompt_tokens: request.keep, rendered: String::new() };
+        vec![accepted, Event::Started { seq, cached_tokens: request.keep / BLOCK * BLOCK }]
+    }
+
+    pub(super) fn check_breakpoints(&mut self, events: &mut Vec<Event>) {
+        let Some(record) = self.steps.last() else { return };
+        for b in &mut self.breakpoints {
+            let why = match &b.on {
+                Breakpoint::Step(step) if *step == record.step => format!("step {step} was taken"),
+                Breakpoint::Preemption if !record.preempted.is_empty() => {
+                    format!("sequence {} gave its blocks back", record.preempted[0].seq)
+                }
+                Breakpoint::CopyOnWrite if record.blocks_copied > 0 => "a shared block was copied".into(),
+                _ => continue,
+            };
+            b.hits += 1;
+            self.paused = true;
+            self.allowed = 0;
+            events.push(Event::Broke { id: b.id, step: record.step, why });
+        }
+    }
+
+    /// Who got nothing, and why.
+    pub(super) fn waiting(&self, running: usize) -> Vec<Waiting> {
+        let most = self.scheduler.max_num_seqs;
+        let queue = self.sequences.iter().filter(|s| !s.running).enumerate();
+        queue
+            .map(|(ahead, s)| {
+                let reason = match (s.shortage, self.scheduler.batching) {
+                    (Some(shortage), _) => Reason::Blocks(shortage),
+                    (None, Batching::Static) => Reason::Batch { running },
+                    (None, Batching::Continuous) if ahead == 0 => Reason::Slots { running, most },
+                    (None, Batching::Continuous) => Reason::Behind { ahead },
+                };
+                Waiting { seq: s.seq, reason }
+            })
+            .collect()
+    }
+}

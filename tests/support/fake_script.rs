@@ -1,0 +1,102 @@
+//! What the fake engine says, and how it says that it chose it.
+
+use super::{BLOCK, BLOCKS, Sequence, VOCAB};
+use glassbox::protocol::*;
+
+pub const THOUGHTS: &str = "The user asks about the sky. Rayleigh scattering: short wavelengths scatter more, \
+as the inverse fourth power of the wavelength. I should say it briefly and show a small example.";
+
+pub const ANSWER: &str = "The sky is blue because air scatters **short wavelengths** more than long ones.\n\n\
+- Blue light (450 nm) scatters about *four times* as much as red (650 nm).\n\
+- At sunset the light's path is longer, so mostly red is left.\n\n\
+```rust\n/// Rayleigh: the inverse fourth power of the wavelength.\n\
+fn scattering(nm: f64) -> f64 {\n    (550.0 / nm).powi(4) // relative to green\n}\n```\n\n\
+| colour | nm | relative |\n|---|---:|---:|\n| blue | 450 | 2.23 |\n| red | 650 | 0.51 |\n\n\
+So `scattering(450.0)` is larger: the sky looks blue.\n";
+
+pub fn model_info() -> ModelInfo {
+    ModelInfo {
+        name: "smollm2-135m".into(),
+        path: "/models/SmolLM2-135M-Instruct.Q4_1.gguf".into(),
+        architecture: "llama".into(),
+        parameters: 134_515_008,
+        quantization: "Q4_1".into(),
+        file_bytes: 98_362_432,
+        layers: 30,
+        vocab_size: VOCAB,
+        context_length: 8192,
+        trained_context_length: 8192,
+        has_chat_template: true,
+        reasoning_parser: Some("think".into()),
+        device: "CPU (2 threads, AVX2)".into(),
+        device_reason: "no CUDA device found".into(),
+        kv_blocks: BLOCKS,
+        block_size: BLOCK,
+        kv_bytes_per_token: 23_040,
+        weights_bytes: 96_400_000,
+        load_ms: 212.0,
+    }
+}
+
+/// What a choice says: thoughts between their tags, then the answer.
+pub fn script(choice: u32, think: bool) -> Vec<(Channel, String)> {
+    let words = |channel, text: &str| -> Vec<(Channel, String)> {
+        text.split_inclusive(' ').map(|w| (channel, w.to_owned())).collect()
+    };
+    let mut all = Vec::new();
+    if think {
+        all.push((Channel::Marker, "<think>".into()));
+        all.extend(words(Channel::Reasoning, THOUGHTS));
+        all.push((Channel::Marker, "</think>".into()));
+    }
+    let start = ["", "In short: ", "Physics says this. ", "Look up: "][choice as usize % 4];
+    all.extend(words(Channel::Content, &format!("{start}{ANSWER}")));
+    all
+}
+
+pub fn trace(s: &Sequence, drawn: u32, text: &str) -> SamplingTrace {
+    let others = [" the", " a", " light", "\n", " scattering", "\u{1b}[31m", " 空", " it", " of"];
+    let share = [0.712, 0.124, 0.059, 0.041, 0.021, 0.012, 0.008, 0.005, 0.003, 0.002];
+    let cut = [
+        None,
+        None,
+        None,
+        None,
+        Some(Stage::MinP),
+        Some(Stage::MinP),
+        Some(Stage::TopP),
+        Some(Stage::TopP),
+        Some(Stage::TopK),
+        Some(Stage::TopK),
+    ];
+    let names = std::iter::once(text.to_owned()).chain(others.map(str::to_owned));
+    let candidates = names.zip(share).zip(cut).enumerate().map(|(i, ((text, raw), cut_by))| Candidate {
+        id: if i == 0 { drawn } else { i as u32 },
+        text,
+        logit: 18.0 - i as f32,
+        raw_probability: raw,
+        probability: if cut_by.is_some() { 0.0 } else { raw / 0.936 },
+        cut_by,
+    });
+    let p = &s.params;
+    let stage = |stage, survivors, active| StageView { stage, survivors, active };
+    let top_k = if p.top_k == 0 { VOCAB } else { p.top_k as usize };
+    SamplingTrace {
+        seq: s.seq,
+        index: s.said.saturating_sub(1),
+        params: p.clone(),
+        stages: vec![
+            stage(Stage::Raw, VOCAB, true),
+            stage(Stage::Penalties, VOCAB, p.repetition_penalty != 1.0),
+            stage(Stage::Temperature, VOCAB, p.temperature != 1.0),
+            stage(Stage::TopK, top_k, p.top_k > 0),
+            stage(Stage::TopP, top_k.min(6), p.top_p < 1.0),
+            stage(Stage::MinP, 4, p.min_p > 0.0),
+        ],
+        candidates: candidates.collect(),
+        vocab_size: VOCAB,
+        entropy: 0.91,
+        final_entropy: 0.71,
+        drawn,
+    }
+}
