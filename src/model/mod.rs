@@ -4,7 +4,7 @@
 //! A family is one small file (`llama`, `qwen2`, `gemma3`) that reads its settings from the file and
 //! builds a stack of `layers`; [`load`] chooses it by name. [`ModelRunner`] turns batches into
 //! passes over that stack; `memory` plans what it may take before it is built. [`Runner`] is the seam:
-//! tests and simulations stand behind it too.
+//! tests and simulations stand behind it too, and [`Threaded`] puts any of them on another thread.
 
 mod batch;
 mod config;
@@ -19,6 +19,7 @@ mod model_runner;
 mod qwen2;
 mod runner;
 mod scripted;
+mod threaded;
 
 pub use batch::{Batch, BlockCopy, Outputs, Row};
 pub use load::{LoadError, LoadOptions, Loaded, SUPPORTED, load};
@@ -26,3 +27,4 @@ pub use memory::{DoesNotFit, KvPlan};
 pub use model_runner::ModelRunner;
 pub use runner::{DeviceError, Launched, ModelLimits, Runner, Usage};
 pub use scripted::{Fault, Scripted};
+pub use threaded::Threaded;
