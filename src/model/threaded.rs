@@ -239,7 +239,8 @@ mod tests {
     fn a_failure_comes_out_of_the_next_call_whichever_it_is() {
         let failing = || Threaded::new(Box::new(scripted().failing_at(1, Fault::Device)));
         let mut block = [0; 16];
-        let calls: [fn(&mut Threaded, &mut [u8]) -> Result<(), DeviceError>; 4] = [
+        type Call = fn(&mut Threaded, &mut [u8]) -> Result<(), DeviceError>;
+        let calls: [Call; 4] = [
             |runner, _| draw(runner, Launched { outputs: 1 }, &PROMPT).map(drop),
             |runner, _| runner.launch(&batch(&PROMPT, 0)).map(drop),
             |runner, block| runner.read_block(1, block),
