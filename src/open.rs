@@ -57,7 +57,13 @@ impl Opening {
         }
         let info = self.info(&file, &text, &loaded, device)?;
         let load_ms = start.elapsed().as_secs_f64() * 1e3;
-        Ok(Opened { runner: loaded.runner, text: Arc::new(text), info: ModelInfo { load_ms, ..info } })
+        let memory = loaded.memory;
+        Ok(Opened {
+            runner: loaded.runner,
+            text: Arc::new(text),
+            info: ModelInfo { load_ms, ..info },
+            memory,
+        })
     }
 
     fn load(&self, file: &Gguf, cpu: Cpu, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Loaded, Failure> {
@@ -71,7 +77,7 @@ impl Opening {
             host_kv_bytes: settings.host_kv_bytes,
             max_batched_tokens: settings.scheduler.max_num_batched_tokens,
             // One table for all layers until the block manager keeps one for each group.
-            hybrid_kv_cache: false,
+            hybrid_kv_cache: true,
         };
         model::load(file, cpu, &options, &|done, total| report(LoadStage::Repacking, done, total)).map_err(
             |error| {

@@ -38,7 +38,7 @@ fn engine(limits: ModelLimits) -> Handle {
     spawn(EngineSettings::default(), Clock::wall(), move |_| {
         let info = ModelInfo { name: "scripted".into(), ..ModelInfo::default() };
         let runner = Box::new(Scripted::babbling(limits));
-        Ok(Opened { runner, text: Arc::new(TextModel::bytes()), info })
+        Ok(Opened { runner, text: Arc::new(TextModel::bytes()), info, memory: MemoryPlan::default() })
     })
 }
 

@@ -81,6 +81,9 @@ impl Engine {
                         (self.trace, self.new_trace) = (Some(trace.clone()), Some(trace));
                     }
                     seq.push(sampled.token);
+                    if !self.breakpoints.is_empty() {
+                        self.watched.drew(seq.id, &sampled, &self.text);
+                    }
                     self.stats.generated();
                     self.output.token(seq, sampled, events)
                 }

@@ -50,12 +50,19 @@ impl Engine {
                 self.focus.candidates = self.focus.candidates.max(TRACED_CANDIDATES);
             }
             Work::Control(Command::Fork(fork)) => self.fork(*fork, events),
-            Work::Control(command @ (Command::Break(_) | Command::Clear(_))) => {
-                events.push(Event::Note(format!("this engine does not take {command:?}")));
+            Work::Control(Command::Break(on)) => {
+                if self.breakpoints.is_empty() {
+                    self.watch_from_here();
+                }
+                self.breakpoints.add(on);
+            }
+            Work::Control(Command::Clear(id)) => {
+                self.breakpoints.clear(id);
             }
             Work::Control(Command::Configure(settings)) => match self.scheduler.configure(*settings) {
                 Ok(()) => {
                     self.round = 0;
+                    self.run_ahead();
                     let settings = Box::new(self.scheduler.settings().clone());
                     events.push(Event::Configured(settings));
                 }
@@ -109,7 +116,7 @@ impl Engine {
         self.output.set_params(id, &params, events);
     }
 
-    fn set_pace(&mut self, pace: Pace, events: &mut Vec<Event>) {
+    pub(super) fn set_pace(&mut self, pace: Pace, events: &mut Vec<Event>) {
         let was_paused = self.is_paused();
         self.pace = pace;
         if was_paused != self.is_paused() {
@@ -126,7 +133,7 @@ impl Engine {
 
     /// Somebody waits for something to happen: every step is looked at before the next is planned.
     pub(super) fn is_watched(&self) -> bool {
-        false
+        !self.breakpoints.is_empty()
     }
 
     pub fn is_paused(&self) -> bool {

@@ -6,8 +6,8 @@ use crate::base::Clock;
 use crate::config::EngineSettings;
 use crate::model::Runner;
 use crate::protocol::{
-    Command, Event, EventReceiver, EventSender, Failure, FailureKind, Handle, LoadStage, ModelInfo,
-    SnapshotCell,
+    Command, Event, EventReceiver, EventSender, Failure, FailureKind, Handle, LoadStage, MemoryPlan,
+    ModelInfo, SnapshotCell,
 };
 use crate::text::TextModel;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +24,8 @@ pub struct Opened {
     pub runner: Box<dyn Runner>,
     pub text: Arc<TextModel>,
     pub info: ModelInfo,
+    /// What was planned before anything was allocated.
+    pub memory: MemoryPlan,
 }
 
 /// Starts an engine. Two threads: intake prepares requests in the order they arrive; the engine
@@ -97,8 +99,10 @@ impl Host {
             events.send(vec![Event::Loading { stage, done, total }]);
         };
         match guarded(|| open(&report)) {
-            Ok(Opened { runner, text, info }) => {
-                let engine = Engine::new(settings, runner, text, clock);
+            Ok(Opened { runner, text, info, memory }) => {
+                let mut engine = Engine::new(settings, runner, text, clock);
+                engine.memory = memory;
+                engine.run_ahead();
                 self.cell.store(engine.snapshot());
                 self.events.send(vec![Event::Ready(Box::new(info))]);
                 // Intake cannot be gone: it waits for this.

@@ -1,6 +1,6 @@
 use super::sequence::{Reading, Scoring, Sequence};
 use crate::base::Clock;
-use crate::kv::{BlockTable, ExtraKeys, HashChain};
+use crate::kv::{BlockTable, ExtraKeys, HashChain, most_blocks};
 use crate::model::ModelLimits;
 use crate::protocol::{
     Command, Failure, FailureKind, ForkRequest, Prompt, Request, SamplingParams, SeqId, SequenceState,
@@ -60,7 +60,15 @@ pub struct Accepted {
 impl Lengths {
     /// `context` is already what the settings allow.
     pub fn of(limits: &ModelLimits, context: usize) -> Self {
-        Self { context, pool: limits.num_blocks.saturating_sub(1) * limits.block_size }
+        let ModelLimits { groups, max_batched_tokens, block_size, num_blocks, .. } = limits;
+        let fits = |tokens| most_blocks(groups, tokens, *max_batched_tokens, *block_size) < *num_blocks;
+        // All groups keep at most a block for each block of tokens.
+        let (mut pool, mut too_long) = (0, num_blocks * block_size + 1);
+        while too_long - pool > 1 {
+            let middle = pool.midpoint(too_long);
+            if fits(middle) { pool = middle } else { too_long = middle }
+        }
+        Self { context, pool }
     }
 
     pub fn longest(&self) -> usize {

@@ -11,6 +11,7 @@
 //! | `fork` | branches of running and finished sequences |
 //! | `account` | what a step's samples mean for its sequences; forks |
 //! | `output`, `stream` | tokens to events; the only place that ends a choice |
+//! | `breakpoints`, `debug` | what stops the engine, and what a step is searched for |
 //! | `control` | commands between steps |
 //! | `breakpoints` | whether a step met one, and why |
 //! | `intake` | a request to a sequence, or a refusal |
@@ -20,6 +21,7 @@
 mod account;
 mod breakpoints;
 mod control;
+mod debug;
 mod estimate;
 mod fork;
 mod host;

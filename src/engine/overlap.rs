@@ -9,7 +9,7 @@ use super::account::Drawn;
 use super::plan::Plan;
 use super::stats::Stopwatch;
 use super::step::{Engine, Pace};
-use crate::model::{DeviceError, Launched};
+use crate::model::{DeviceError, Launched, Threaded};
 use crate::protocol::{Event, Phases};
 use std::time::Duration;
 
@@ -25,6 +25,13 @@ impl Engine {
     /// Whoever steps or waits for a breakpoint sees every step finished before the next is planned.
     pub(super) fn overlaps(&self) -> bool {
         self.scheduler.settings().async_scheduling && self.pace == Pace::Running && !self.is_watched()
+    }
+
+    /// Forward passes get a thread of their own, once somebody wants to plan while they run.
+    pub fn run_ahead(&mut self) {
+        if self.scheduler.settings().async_scheduling && !std::mem::replace(&mut self.runs_ahead, true) {
+            Threaded::take_over(&mut self.runner);
+        }
     }
 
     /// Plans the next step, if there is to be one; reads the one in flight; launches; accounts.

@@ -328,7 +328,7 @@ impl Scheduler {
         let watermark = (self.settings.watermark * kv.pool().total() as f32).ceil() as usize;
         let needs = |key: &Key| {
             let seq = &self.sequences[*key];
-            kv.missing(&seq.table, seq.num_tokens())
+            kv.still_needed(&seq.table, seq.num_tokens())
         };
         let running = match self.settings.scheduler_reserve_full_isl {
             true => self.running.iter().map(needs).sum(),

@@ -1,3 +1,5 @@
+use super::breakpoints::Breakpoints;
+use super::debug::Watched;
 use super::fork::Finished;
 use super::intake::{Intake, Lengths, panic_message};
 use super::offload::Offload;
@@ -30,6 +32,8 @@ pub struct Engine {
     pub(super) plan: Plan,
     /// A step whose result is not read yet (`async_scheduling`).
     pub(super) flight: Option<Flight>,
+    /// The runner is on a thread of its own.
+    pub(super) runs_ahead: bool,
     /// Steps left of a round (`num_scheduler_steps`).
     pub(super) round: u32,
     pub(super) offload: Offload,
@@ -44,6 +48,8 @@ pub struct Engine {
     pub(super) new_trace: Option<Arc<SamplingTrace>>,
     /// Sequences that ended: branches may still start from them.
     pub(super) finished: Ring<Finished>,
+    pub(super) breakpoints: Breakpoints,
+    pub(super) watched: Watched,
     pub(super) kv_events: Ring<KvEvent>,
     /// Whether a front end wants them as events.
     pub(super) publishes_kv: bool,
@@ -92,6 +98,7 @@ impl Engine {
             prefix_cache: settings.prefix_cache,
             eviction: settings.radix_eviction_policy,
             host_blocks: offload.host_blocks(),
+            chunk: limits.max_batched_tokens,
             events: true,
             ..KvConfig::new(limits.num_blocks, limits.block_size)
         };
@@ -102,6 +109,7 @@ impl Engine {
             stats: Stats::new(),
             plan: Plan::default(),
             flight: None,
+            runs_ahead: false,
             round: 0,
             offload,
             pace: Pace::Running,
@@ -109,6 +117,8 @@ impl Engine {
             trace: None,
             new_trace: None,
             finished: Ring::new(FINISHED_KEPT),
+            breakpoints: Breakpoints::default(),
+            watched: Watched::default(),
             kv_events: Ring::new(KV_EVENTS_KEPT),
             publishes_kv: settings.kv_events,
             memory: MemoryPlan::default(),

@@ -18,6 +18,7 @@ impl Engine {
         let mut record = self.stats.record(&plan, budget, started, phases, &mut self.kv, usage);
         record.counters = self.stats.counters(&self.kv, self.output.finished());
         record.sampling = self.new_trace.take();
+        self.break_after(&record, events);
         self.stats.push(record);
         self.scheduler.spent(&plan, phases.total_ms() as f32);
         self.plan = plan;
@@ -38,7 +39,7 @@ impl Engine {
             steps: self.stats.steps(),
             sampling: self.trace.clone(),
             scheduler: self.scheduler.settings().clone(),
-            breakpoints: Vec::new(),
+            breakpoints: self.breakpoints.list().to_vec(),
             kv_events: self.kv_events.iter().cloned().collect(),
             memory: self.memory,
         }

@@ -2,7 +2,7 @@ use super::events::EventLog;
 use super::host::HostPool;
 use super::prefix::Hit;
 use super::table::NULL;
-use super::{BlockId, BlockPool, BlockTable, CacheKey, CacheSpec, Hits, HostSlot, Moves};
+use super::{BlockId, BlockPool, BlockTable, CacheKey, CacheSpec, Hits, HostSlot, Moves, most_blocks};
 use crate::protocol::{
     BlockChange, BlockView, EvictionPolicy, KvEvent, PrefixCache, SeqId, Shortage, TierView,
 };
@@ -41,6 +41,8 @@ pub struct KvConfig {
     /// The null block included.
     pub num_blocks: usize,
     pub block_size: usize,
+    /// Most tokens that one step gives a sequence: bounds what a sliding window holds.
+    pub chunk: usize,
     /// One entry for each cache group of the model; at least one.
     pub groups: Vec<CacheSpec>,
     pub prefix_cache: PrefixCache,
@@ -57,6 +59,7 @@ impl KvConfig {
         Self {
             num_blocks,
             block_size,
+            chunk: usize::MAX,
             groups: vec![CacheSpec::Full],
             prefix_cache: PrefixCache::Hash,
             eviction: EvictionPolicy::Lru,
@@ -126,7 +129,7 @@ impl BlockManager {
         let lost = self.pool.cost_of(hits.device(), deepest);
         let loaded =
             hits.iter().filter(|(group, _, hit)| !self.is_state(*group) && matches!(hit, Hit::Host(_)));
-        let new = self.blocks_for(whole) - hits.blocks() * self.paged_groups() + loaded.count();
+        let new = self.new_blocks(hits.blocks(), whole) + loaded.count();
         self.require(new + lost, reserved)?;
 
         let mut table = BlockTable::new(owner, self.config.groups.len(), self.blocks_across(len));
@@ -235,12 +238,34 @@ impl BlockManager {
 
     /// Blocks of all groups that `len` tokens need at most.
     pub fn blocks_for(&self, len: usize) -> usize {
-        self.blocks_across(len) * self.paged_groups() + if len > 0 { self.state_groups() } else { 0 }
+        most_blocks(&self.config.groups, len, self.config.chunk, self.config.block_size)
     }
 
-    /// Blocks of all groups that a table must still get to hold `len` tokens. Unlike
+    /// Blocks of all groups that a table will need at most, on its way to `len` tokens. Unlike
     /// `blocks_for(len) - table.len()` it does not ask again for blocks that a window left behind.
-    pub fn missing(&self, table: &BlockTable, len: usize) -> usize {
+    pub fn still_needed(&self, table: &BlockTable, len: usize) -> usize {
+        self.new_blocks(table.stride(), len)
+    }
+
+    /// The same for a sequence whose states are there already.
+    pub(super) fn blocks_beyond(&self, stride: usize, len: usize) -> usize {
+        self.new_blocks(stride, len) - if len > 0 { self.state_groups() } else { 0 }
+    }
+
+    /// The most blocks taken on the way from `stride` blocks across to `len` tokens. A state takes
+    /// its block once.
+    fn new_blocks(&self, stride: usize, len: usize) -> usize {
+        let KvConfig { groups, chunk, block_size, .. } = &self.config;
+        let across = self.blocks_across(len).saturating_sub(stride);
+        let of_group = |spec: &CacheSpec| match spec {
+            CacheSpec::Recurrent => usize::from(len > 0),
+            _ => spec.most_blocks(across, *chunk, *block_size),
+        };
+        groups.iter().map(of_group).sum()
+    }
+
+    /// Blocks of all groups that a table must get to hold `len` tokens now.
+    pub(super) fn missing(&self, table: &BlockTable, len: usize) -> usize {
         let paged = self.blocks_across(len).saturating_sub(table.stride()) * self.paged_groups();
         paged + if len > 0 && table.stride() == 0 { self.state_groups() } else { 0 }
     }

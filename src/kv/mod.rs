@@ -68,7 +68,26 @@ pub enum CacheSpec {
     Recurrent,
 }
 
+/// Blocks of all groups that a sequence of `tokens` owns at most, when no step runs more than `chunk`
+/// of them.
+pub fn most_blocks(groups: &[CacheSpec], tokens: usize, chunk: usize, block_size: usize) -> usize {
+    let blocks = tokens.div_ceil(block_size);
+    groups.iter().map(|spec| spec.most_blocks(blocks, chunk, block_size)).sum()
+}
+
 impl CacheSpec {
+    /// Of `blocks` blocks across a sequence, those that are owned at a time: of a window, its own and
+    /// those of the step's tokens, and one more because neither begins at a block's edge.
+    fn most_blocks(self, blocks: usize, chunk: usize, block_size: usize) -> usize {
+        match self {
+            CacheSpec::Full => blocks,
+            CacheSpec::Sliding { window } => {
+                blocks.min((window.saturating_sub(1).saturating_add(chunk)).div_ceil(block_size) + 1)
+            }
+            CacheSpec::Recurrent => blocks.min(1),
+        }
+    }
+
     /// The blocks that must be there to go on after `blocks` full ones.
     fn needed_before(self, blocks: usize, block_size: usize) -> std::ops::Range<usize> {
         match self {

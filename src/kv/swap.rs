@@ -74,7 +74,7 @@ impl BlockManager {
     ) -> Result<BlockTable, Shortage> {
         debug_assert!(swapped.epoch == self.epoch || swapped.blocks.is_empty());
         let held = self.blocks_across(swapped.computed);
-        let beyond = self.blocks_for(whole) - self.blocks_for(swapped.computed);
+        let beyond = self.blocks_beyond(held, whole);
         self.require(swapped.blocks.len() + beyond, reserved)?;
         let mut table = BlockTable::new(owner, self.config.groups.len(), self.blocks_across(len));
         for SwappedBlock { group, at, slot } in swapped.blocks.drain(..) {

@@ -1,6 +1,6 @@
 //! How much memory everything takes, decided before anything is allocated.
 
-use crate::kv::CacheSpec;
+use crate::kv::{self, CacheSpec};
 use crate::protocol::MemoryPlan;
 
 /// Blocks of the pool, and the longest sequence they serve.
@@ -83,19 +83,9 @@ impl Wanted<'_> {
         Ok((kv, self.memory(kv.bytes)))
     }
 
-    /// Blocks that a sequence of so many tokens owns at most. In a group with a window those are the
-    /// blocks of the window and of the step's own tokens, and one more because neither begins at a
-    /// block's edge.
+    /// Blocks that a sequence of so many tokens owns at most.
     pub(super) fn blocks_for(&self, tokens: usize) -> usize {
-        let all = tokens.div_ceil(self.block_size);
-        let of_group = |spec: &CacheSpec| match spec {
-            CacheSpec::Full => all,
-            CacheSpec::Sliding { window } => {
-                all.min((window.saturating_sub(1) + self.chunk).div_ceil(self.block_size) + 1)
-            }
-            CacheSpec::Recurrent => 1,
-        };
-        self.groups.iter().map(of_group).sum()
+        kv::most_blocks(self.groups, tokens, self.chunk, self.block_size)
     }
 
     /// The longest sequence, up to `most`, that so many blocks serve.

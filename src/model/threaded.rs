@@ -45,6 +45,13 @@ struct Finished {
 }
 
 impl Threaded {
+    /// Puts the runner in `place` on a thread of its own.
+    pub fn take_over(place: &mut Box<dyn Runner>) {
+        let limits = place.limits().clone();
+        let runner = std::mem::replace(place, Box::new(Nobody(limits)));
+        *place = Box::new(Self::new(runner));
+    }
+
     pub fn new(runner: Box<dyn Runner>) -> Self {
         let (passes, work) = channel();
         let (results, finished) = channel();
@@ -57,6 +64,27 @@ impl Threaded {
         let batch = Batch::default();
         let state = State { runner: Some(runner), batch, running: false, outcome: None, finished, usage };
         Self { limits, state: RefCell::new(state), passes: Some(passes), worker: Some(worker) }
+    }
+}
+
+/// Holds the place of a runner that is being moved.
+struct Nobody(ModelLimits);
+
+impl Runner for Nobody {
+    fn limits(&self) -> &ModelLimits {
+        &self.0
+    }
+
+    fn launch(&mut self, _: &Batch) -> Result<Launched, DeviceError> {
+        Err(gone())
+    }
+
+    fn sample(
+        &mut self,
+        _: Launched,
+        _: &[SampleRow],
+    ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError> {
+        Err(gone())
     }
 }
 

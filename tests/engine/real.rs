@@ -19,7 +19,7 @@ fn runner(model: &str, blocks: Option<usize>) -> Box<dyn Runner> {
             kv_cache_bytes,
             max_batched_tokens: 64,
             // One table for all layers until the block manager keeps one for each group.
-            hybrid_kv_cache: false,
+            hybrid_kv_cache: true,
             ..LoadOptions::default()
         };
         load(&file, Cpu::new(Some(1)), &options, &|_, _| ()).unwrap().runner

@@ -11,7 +11,12 @@ use std::sync::mpsc::{Receiver, channel};
 
 fn opened(runner: Scripted) -> Opened {
     let info = ModelInfo { name: "scripted".into(), ..ModelInfo::default() };
-    Opened { runner: Box::new(runner), text: Arc::new(TextModel::bytes()), info }
+    Opened {
+        runner: Box::new(runner),
+        text: Arc::new(TextModel::bytes()),
+        info,
+        memory: MemoryPlan::default(),
+    }
 }
 
 fn host(runner: impl FnOnce() -> Scripted + Send + 'static) -> Handle {

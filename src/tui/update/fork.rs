@@ -74,32 +74,14 @@ fn branch(app: &mut App, parent: SeqId, token: usize, effects: &mut Vec<Effect>)
     effects.push(Effect::Send(Command::Fork(Box::new(request))));
 }
 
-/// Gives the branch its place beside its parent, with what it keeps of it.
+/// Gives the branch its place beside its parent. The engine tells what it keeps of the parent's text.
 pub fn place(app: &mut App, request: &ForkRequest) {
     let parent = request.parent;
     let Some(prompt) = app.chat.answer_mut(parent).and_then(|answer| answer.prompt_tokens) else { return };
     let token = request.keep.saturating_sub(prompt);
     let mut answer = Answer::new(SeqId { request: request.id, choice: 0 }, request.params.clone(), app.now);
     answer.title = Some(format!("from {parent} at token {token}"));
-    if let Some(text) = kept_text(app, parent, token) {
-        answer.text.push_str(&text);
-        answer.body.push(&text);
-    }
-    answer.body.mark(format!("fork of {parent} at token {token}"));
     if let Some(turn) = app.chat.turns_mut().rev().find(|t| t.answers.iter().any(|a| a.seq == parent)) {
         turn.answers.push(answer);
     }
-}
-
-/// The visible text of the first `count` tokens, where all of them are still known.
-fn kept_text(app: &App, seq: SeqId, count: usize) -> Option<String> {
-    let mut text = String::new();
-    let mut known = 0;
-    for token in app.parsed.iter().filter(|t| t.seq == seq && t.index < count) {
-        known += 1;
-        if token.channel == crate::protocol::Channel::Content {
-            text.push_str(&token.text);
-        }
-    }
-    (known == count).then_some(text)
 }

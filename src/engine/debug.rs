@@ -1,0 +1,77 @@
+//! What a step did, as far as breakpoints ask; kept only while there are some.
+
+use super::breakpoints::{Drawn, Seen};
+use super::step::{Engine, Pace};
+use crate::protocol::{Event, SeqId, StepRecord, TokenId, WatchedState};
+use crate::sample::Sampled;
+use crate::text::TextModel;
+use std::collections::HashMap;
+
+#[derive(Debug, Default)]
+pub struct Watched {
+    drawn: Vec<Token>,
+    /// As of the last step.
+    states: HashMap<SeqId, WatchedState>,
+}
+
+#[derive(Debug)]
+struct Token {
+    seq: SeqId,
+    id: TokenId,
+    text: String,
+    entropy: f32,
+    logprob: f32,
+}
+
+impl Watched {
+    pub fn drew(&mut self, seq: SeqId, sampled: &Sampled, text: &TextModel) {
+        let Sampled { token: id, entropy, logprob, .. } = *sampled;
+        self.drawn.push(Token { seq, id, text: text.piece_text(id), entropy, logprob });
+    }
+
+    /// States that sequences got into since the last call; one that is gone has finished.
+    fn changes(&mut self, now: HashMap<SeqId, WatchedState>) -> Vec<(SeqId, WatchedState)> {
+        let new = now.iter().filter(|(seq, state)| self.states.get(seq) != Some(state));
+        let mut changes: Vec<_> = new.map(|(seq, state)| (*seq, *state)).collect();
+        let gone = self.states.keys().filter(|seq| !now.contains_key(seq));
+        changes.extend(gone.map(|seq| (*seq, WatchedState::Finished)));
+        changes.sort_by_key(|(seq, _)| *seq);
+        self.states = now;
+        changes
+    }
+}
+
+impl Engine {
+    /// Pauses where the step that was just taken met a breakpoint.
+    pub(super) fn break_after(&mut self, record: &StepRecord, events: &mut Vec<Event>) {
+        if self.breakpoints.is_empty() {
+            return;
+        }
+        let now = self.scheduler.all().map(|seq| (seq.id, WatchedState::Is(seq.state))).collect();
+        let states = self.watched.changes(now);
+        let tokens = std::mem::take(&mut self.watched.drawn);
+        let drawn: Vec<Drawn> = tokens
+            .iter()
+            .map(|token| Drawn {
+                seq: token.seq,
+                id: token.id,
+                text: &token.text,
+                entropy: token.entropy,
+                logprob: token.logprob,
+            })
+            .collect();
+        let total_blocks = self.kv.pool().total();
+        let seen = Seen { record, total_blocks, drawn: &drawn, states: &states };
+        if let Some((id, why)) = self.breakpoints.check(&seen) {
+            events.push(Event::Broke { id, step: record.step, why });
+            self.set_pace(Pace::Steps(0), events);
+        }
+    }
+
+    /// Sequences are in the states they are in: only what changes from here on is news.
+    pub(super) fn watch_from_here(&mut self) {
+        let now = self.scheduler.all().map(|seq| (seq.id, WatchedState::Is(seq.state))).collect();
+        self.watched.changes(now);
+        self.watched.drawn.clear();
+    }
+}
