@@ -27,9 +27,11 @@ impl Engine {
         self.scheduler.settings().async_scheduling && self.pace == Pace::Running && !self.is_watched()
     }
 
-    /// Forward passes get a thread of their own, once somebody wants to plan while they run.
+    /// Forward passes get a thread of their own, once somebody wants to plan while they run; not while
+    /// one does.
     pub fn run_ahead(&mut self) {
-        if self.scheduler.settings().async_scheduling && !std::mem::replace(&mut self.runs_ahead, true) {
+        let wanted = self.scheduler.settings().async_scheduling && self.flight.is_none();
+        if wanted && !std::mem::replace(&mut self.runs_ahead, true) {
             Threaded::take_over(&mut self.runner);
         }
     }

@@ -45,7 +45,8 @@ impl Meter {
     pub fn observe(&mut self, snapshot: &Snapshot) {
         self.newest = 0;
         let newest = snapshot.steps.last().map_or(0, |record| record.step);
-        if self.last_step.is_some_and(|last| newest < last) {
+        let back = self.last_step.is_some_and(|last| newest < last);
+        if back {
             // A replay went back: what it has not reached yet is forgotten.
             self.forget_steps();
         }
@@ -55,6 +56,10 @@ impl Meter {
                 self.newest += 1;
                 self.take(record);
             }
+        }
+        if back {
+            // All of them are old but the one it stands at.
+            self.newest = self.newest.min(1);
         }
         self.last_token_ms.retain(|seq, _| snapshot.sequences.iter().any(|s| s.seq == *seq));
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 const MODELS: [&str; 2] = ["llama", "gemma3_text_std"];
 
-/// A pool of so many blocks of 16 tokens; `None` is ample.
+/// A pool of so many blocks of 16 tokens for each cache group; `None` is ample.
 fn runner(model: &str, blocks: Option<usize>) -> Box<dyn Runner> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/gguf/{model}.gguf"));
     let file = Gguf::open(&path).unwrap();
@@ -18,8 +18,6 @@ fn runner(model: &str, blocks: Option<usize>) -> Box<dyn Runner> {
         let options = LoadOptions {
             kv_cache_bytes,
             max_batched_tokens: 64,
-            // One table for all layers until the block manager keeps one for each group.
-            hybrid_kv_cache: true,
             ..LoadOptions::default()
         };
         load(&file, Cpu::new(Some(1)), &options, &|_, _| ()).unwrap().runner
@@ -27,7 +25,10 @@ fn runner(model: &str, blocks: Option<usize>) -> Box<dyn Runner> {
     let ample = open(None);
     match blocks {
         None => ample,
-        Some(blocks) => open(Some(blocks * ample.limits().bytes_per_block)),
+        Some(blocks) => {
+            let limits = ample.limits();
+            open(Some(blocks * limits.groups.len() * limits.bytes_per_block))
+        }
     }
 }
 
