@@ -72,8 +72,13 @@ impl Engine {
         // The last token must run, or there would be no logits to go on with.
         let computed = match live {
             true => match keep.min(tokens.len() - 1) {
-                computed if self.kv.can_fork(&parent.table, parent.num_computed, computed) => computed,
-                // A window has slid on since: it is computed again, from what the cache still has.
+                computed
+                    if !parent.table.is_empty()
+                        && self.kv.can_fork(&parent.table, parent.num_computed, computed) =>
+                {
+                    computed
+                }
+                // Its blocks are gone, or a window has slid on: computed again, from what the cache has.
                 _ => 0,
             },
             false => 0,

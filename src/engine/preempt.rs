@@ -22,6 +22,10 @@ impl Scheduler {
                 }
                 Err(shortage) => shortage,
             };
+            // Who waits for a turn gives way before anyone who runs.
+            if self.take_from_holder(key, kv) {
+                continue;
+            }
             let victim = self.victim();
             self.preempt(victim, key, shortage, kv, plan);
             if victim == key {

@@ -15,11 +15,7 @@ fn runner(model: &str, blocks: Option<usize>) -> Box<dyn Runner> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/gguf/{model}.gguf"));
     let file = Gguf::open(&path).unwrap();
     let open = |kv_cache_bytes| {
-        let options = LoadOptions {
-            kv_cache_bytes,
-            max_batched_tokens: 64,
-            ..LoadOptions::default()
-        };
+        let options = LoadOptions { kv_cache_bytes, max_batched_tokens: 64, ..LoadOptions::default() };
         load(&file, Cpu::new(Some(1)), &options, &|_, _| ()).unwrap().runner
     };
     let ample = open(None);
