@@ -28,7 +28,7 @@ impl BlockManager {
                 continue;
             }
             if self.pool.index().tree_group() == Some(group) {
-                self.offer_path(table, group, prefix, full);
+                self.offer_path(table, group, prefix, new.clone());
                 continue;
             }
             for at in new.clone() {
@@ -41,12 +41,29 @@ impl BlockManager {
         }
     }
 
-    /// All from the first block on: the tree knows nothing but paths.
-    fn offer_path(&mut self, table: &mut BlockTable, group: usize, prefix: Prefix, full: usize) {
+    /// All from the first block on: the tree knows nothing but paths. Where a block of the path that
+    /// nobody keeps holds the same as one that the sequence computed anew, the new one takes its place:
+    /// what the sequence adds behind it would otherwise hold fast both.
+    fn offer_path(
+        &mut self,
+        table: &mut BlockTable,
+        group: usize,
+        prefix: Prefix,
+        new: std::ops::Range<usize>,
+    ) {
+        let full = new.end;
         let tokens = &prefix.tokens[..full * self.config.block_size];
         let blocks = &table.group(group)[..full];
         let Some(tree) = self.pool.index_mut().tree_mut() else { return };
         let known = tree.insert(prefix.chain.namespace(), tokens, blocks, prefix.priority);
+        if known > new.start {
+            let path = tree.path(prefix.chain.namespace(), tokens, known);
+            for at in new.start..known {
+                if path[at] != blocks[at] && !self.pool.is_kept(path[at]) {
+                    self.pool.replace_in_tree(path[at], blocks[at]);
+                }
+            }
+        }
         for (at, id) in blocks.iter().enumerate().skip(known) {
             self.pool.know_in_tree(*id, CacheKey::new(&prefix.chain.hashes()[at], group));
             self.events.stored(group, at, prefix.chain, prefix.tokens, self.config.block_size);

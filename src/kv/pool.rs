@@ -228,6 +228,16 @@ impl BlockPool {
         self.blocks[id as usize].key = Some(key);
     }
 
+    /// `new` holds what `old` holds in the tree, and takes its place there.
+    pub fn replace_in_tree(&mut self, old: BlockId, new: BlockId) {
+        debug_assert!(self.references(new) > 0 && !self.is_known(new));
+        self.touch(old);
+        self.touch(new);
+        self.index.tree_mut().into_iter().for_each(|tree| tree.replace(old, new));
+        self.blocks[new as usize].key = self.blocks[old as usize].key.take();
+        self.settle(old);
+    }
+
     /// Nobody will find the content of this block any more, nor, in the tree, what comes after it.
     pub fn forget(&mut self, id: BlockId, forgotten: &mut Vec<(BlockId, CacheKey)>) {
         let Some(key) = self.key(id) else { return };
@@ -321,7 +331,7 @@ impl BlockPool {
         self.index.tree_mut().into_iter().for_each(|tree| tree.lock(id));
     }
 
-    fn is_kept(&self, id: BlockId) -> bool {
+    pub fn is_kept(&self, id: BlockId) -> bool {
         let block = &self.blocks[id as usize];
         block.references > 0 || block.holds > 0
     }

@@ -121,6 +121,38 @@ impl RadixTree {
         blocks.len() - new.len()
     }
 
+    /// The blocks that [`RadixTree::match_prefix`] would find; nothing is changed.
+    pub fn path(&self, namespace: u64, tokens: &[u32], most_blocks: usize) -> Vec<BlockId> {
+        let mut rest = self.whole_blocks(tokens, most_blocks);
+        let mut at = Parent::Namespace(namespace);
+        let mut path = Vec::new();
+        while let Some(id) = self.child(at, rest) {
+            let common = self.common(id, rest);
+            path.extend_from_slice(&self.node(id).blocks[..common]);
+            if common < self.node(id).blocks.len() {
+                break;
+            }
+            rest = &rest[common * self.block_size..];
+            at = Parent::Node(id);
+        }
+        path
+    }
+
+    /// Another block of the same content takes the place of one in the tree. Locks are by block: those
+    /// on the old one protect nothing any more, those on the new one do.
+    pub fn replace(&mut self, old: BlockId, new: BlockId) {
+        let Place { node, depth, locks } = self.places[old as usize];
+        let id = node.expect("the old block stands in the tree");
+        let new_locks = self.place_mut(new).locks;
+        self.places[old as usize].node = None;
+        (self.places[new as usize].node, self.places[new as usize].depth) = (Some(id), depth);
+        let node = self.node_mut(id);
+        let at = depth - node.start;
+        node.blocks[at] = new;
+        node.own_locks = node.own_locks + new_locks - locks;
+        self.add_locks(Parent::Node(id), i64::from(new_locks) - i64::from(locks));
+    }
+
     pub fn contains(&self, block: BlockId) -> bool {
         self.places.get(block as usize).is_some_and(|place| place.node.is_some())
     }

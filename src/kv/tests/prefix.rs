@@ -3,6 +3,35 @@
 use super::*;
 
 both! {
+    /// One that may not read the cache (its prompt is scored) computes what is cached already, and
+    /// goes on: it holds its own blocks, not those of the others too.
+    fn who_computes_what_is_cached_holds_its_own_blocks_only(cache) {
+        let mut kv = BlockManager::new(config(cache, 12));
+        let tokens: Vec<u32> = (0..12).collect();
+        let mut chain = HashChain::new(4, ExtraKeys::default());
+        chain.extend(&tokens);
+        let prefix = Prefix { tokens: &tokens, chain: &chain, priority: 0 };
+        let mut tables = Vec::new();
+        for len in [8, 12] {
+            kv.begin_step(len as u64);
+            let mut moves = Moves::default();
+            let seq = SeqId { request: RequestId(len as u64), choice: 0 };
+            let mut table = kv.admit(seq, &Hits::default(), len, len, 0, &mut moves).unwrap();
+            kv.offer(&mut table, prefix, len);
+            if len == 8 {
+                kv.release(&mut table);
+            }
+            tables.push(table);
+            kv.check(&tables).unwrap();
+        }
+        assert_eq!(kv.pool().available(), 11 - 3);
+        kv.release(&mut tables[1]);
+        kv.check(&tables).unwrap();
+        let mut hits = Hits::default();
+        kv.find_prefix(prefix, 13, &mut hits);
+        assert_eq!(hits.tokens(), 12);
+    }
+
     fn a_second_sequence_shares_the_full_blocks_of_a_common_prefix(cache) {
         let mut world = World::new(cache, 11);
         let a = world.start(&[1, 2, 3, 4, 5, 6, 7, 8, 9]);
