@@ -81,6 +81,7 @@ pub fn place(app: &mut App, request: &ForkRequest) {
     let token = request.keep.saturating_sub(prompt);
     let mut answer = Answer::new(SeqId { request: request.id, choice: 0 }, request.params.clone(), app.now);
     answer.title = Some(format!("from {parent} at token {token}"));
+    answer.tokens = token;
     if let Some(turn) = app.chat.turns_mut().rev().find(|t| t.answers.iter().any(|a| a.seq == parent)) {
         turn.answers.push(answer);
     }
