@@ -8,6 +8,9 @@ use crate::tui::format;
 
 /// `/fork`, `/fork 2.1`, `/fork @12`, `/fork 2.1 @12`: the focused or newest answer, at its end.
 pub fn fork(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
+    if super::replay::does_not_answer(app) {
+        return;
+    }
     if app.ready().is_none() {
         app.say("no model is ready");
         return;
