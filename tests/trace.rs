@@ -1,6 +1,9 @@
 //! A recorded conversation with a real engine (on the Scripted runner) played again without it.
 #![allow(clippy::unwrap_used)]
 
+#[path = "trace/recorded.rs"]
+mod recorded;
+
 use glassbox::base::Clock;
 use glassbox::config::EngineSettings;
 use glassbox::engine::{Opened, spawn};
