@@ -329,7 +329,7 @@ mod screen {
         assert!(desk.header().contains("· 2×"), "{}", desk.header());
         desk.press(' ');
         assert!(desk.header().contains("▶ REPLAY"), "{}", desk.header());
-        assert!(desk.picture().contains("Space pause · n b step, back · [ ] speed"), "{}", desk.picture());
+        assert!(desk.picture().contains("A recording: Tab goes to the panels"), "{}", desk.picture());
         // A smaller window has another panel: the keys still act.
         desk.tell(Message::Resize(80, 24));
         desk.press(' ');
