@@ -188,17 +188,25 @@ fn dry_run(context: &Context, wanted: &str, prompt: &str, json: bool) -> Result<
         Some(found) => format!("{} ({})", found.name, found.path.display()),
         None => format!("{wanted} (not on this computer)"),
     };
-    written(script::print_settings(&mut io::stdout().lock(), &model, prompt, &settings.rows(), json))
+    let memory = found.map(|found| open::memory(&found.path, &settings.options.engine));
+    let mut out = io::stdout().lock();
+    written(script::print_settings(&mut out, &model, memory.as_ref(), prompt, &settings.rows(), json))
 }
 
 // ---- models ----
 
 fn models(command: &ModelsCommand) -> Result<Status, Quit> {
-    let mut store = Context::read(Vec::new())?.store;
+    let Context { mut store, settings, .. } = Context::read(Vec::new())?;
     let mut out = io::stdout().lock();
     written(match command {
         ModelsCommand::Ls { json } => script::print_list(&mut out, &store.rows(), *json),
-        ModelsCommand::Show { model, json } => script::print_card(&mut out, &store.card(model)?, *json),
+        ModelsCommand::Show { model, json } => {
+            let mut card = store.card(model)?;
+            if let (Some(file), Some(path)) = (&mut card.file, &card.row.path) {
+                file.memory = Some(open::memory(path, &settings.options.engine));
+            }
+            script::print_card(&mut out, &card, *json)
+        }
         ModelsCommand::Pull { model, json, quiet, offline } => {
             store.offline |= offline;
             let (name, path, fetched) = store.pull(model, *quiet)?;

@@ -8,10 +8,10 @@ use crate::config::{EngineSettings, Given, Origin};
 use crate::engine::{self, Opened};
 use crate::model::{self, DoesNotFit, LoadError, LoadOptions, Loaded};
 use crate::protocol::{Failure, FailureKind, Handle, LoadStage, ModelInfo};
-use crate::script;
+use crate::script::{self, MemoryRow};
 use crate::text::{TextModel, VocabSpec};
 use crate::weights::{Found, Gguf, GgufError, ReasoningHint, Summary};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -67,18 +67,7 @@ impl Opening {
     }
 
     fn load(&self, file: &Gguf, cpu: Cpu, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Loaded, Failure> {
-        let settings = &self.settings;
-        let options = LoadOptions {
-            max_model_len: settings.max_model_len,
-            block_size: settings.block_size,
-            kv_cache_dtype: settings.kv_cache_dtype,
-            kv_cache_bytes: settings.kv_cache_bytes,
-            memory_utilization: settings.memory_utilization,
-            host_kv_bytes: settings.host_kv_bytes,
-            max_batched_tokens: settings.scheduler.max_num_batched_tokens,
-            // One table for all layers until the block manager keeps one for each group.
-            hybrid_kv_cache: true,
-        };
+        let options = load_options(&self.settings);
         model::load(file, cpu, &options, &|done, total| report(LoadStage::Repacking, done, total)).map_err(
             |error| {
                 let kind = match error {
@@ -115,12 +104,42 @@ impl Opening {
             reasoning_parser: text.reasoning_parser().map(str::to_owned),
             device,
             device_reason: "this version runs on the CPU".into(),
-            kv_blocks: loaded.kv.blocks,
+            kv_blocks: loaded.kv.blocks - 1,
             block_size: loaded.kv.block_size,
             kv_bytes_per_token: loaded.kv_bytes_per_token,
             weights_bytes: loaded.weight_bytes as u64,
             load_ms: 0.0,
         })
+    }
+}
+
+fn load_options(settings: &EngineSettings) -> LoadOptions {
+    LoadOptions {
+        max_model_len: settings.max_model_len,
+        block_size: settings.block_size,
+        kv_cache_dtype: settings.kv_cache_dtype,
+        kv_cache_bytes: settings.kv_cache_bytes,
+        memory_utilization: settings.memory_utilization,
+        host_kv_bytes: settings.host_kv_bytes,
+        max_batched_tokens: settings.scheduler.max_num_batched_tokens,
+        hybrid_kv_cache: true,
+    }
+}
+
+/// What the model would take, without loading it.
+pub fn memory(path: &Path, settings: &EngineSettings) -> MemoryRow {
+    let planned = Gguf::inspect(path).map_err(LoadError::File).and_then(|file| {
+        let cpu = Cpu::new(settings.threads.or_else(|| Some(script::physical_cores())));
+        model::plan(&file, &cpu, &load_options(settings))
+    });
+    match planned {
+        Err(error) => MemoryRow::Refused { problem: error.to_string() },
+        Ok((kv, plan)) => MemoryRow::Planned {
+            plan,
+            kv_blocks: kv.blocks - 1,
+            block_size: kv.block_size,
+            context: kv.max_model_len,
+        },
     }
 }
 

@@ -266,6 +266,7 @@ fn file_card(file: &Gguf, summary: &Summary) -> FileCard {
             .collect::<Vec<_>>()
             .join(", "),
         chat_template: summary.has_chat_template,
+        memory: None,
     }
 }
 

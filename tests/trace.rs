@@ -1,6 +1,9 @@
 //! A recorded conversation with a real engine (on the Scripted runner) played again without it.
 #![allow(clippy::unwrap_used)]
 
+#[path = "trace/recorded.rs"]
+mod recorded;
+
 use glassbox::base::Clock;
 use glassbox::config::EngineSettings;
 use glassbox::engine::{Opened, spawn};
@@ -326,6 +329,12 @@ mod screen {
         assert!(desk.header().contains("· 2×"), "{}", desk.header());
         desk.press(' ');
         assert!(desk.header().contains("▶ REPLAY"), "{}", desk.header());
+        assert!(desk.picture().contains("A recording: Tab goes to the panels"), "{}", desk.picture());
+        // A smaller window has another panel: the keys still act.
+        desk.tell(Message::Resize(80, 24));
+        desk.press(' ');
+        assert!(desk.app.paused);
+        desk.press(' ');
         assert!(!desk.app.paused);
     }
 
@@ -349,5 +358,32 @@ mod screen {
         let sent: Vec<Effect> = "hello\n".chars().flat_map(|c| desk.press(c)).collect();
         assert!(!sent.iter().any(|effect| matches!(effect, Effect::Send(_))), "{sent:?}");
         assert!(desk.picture().contains("a replay does not answer"), "{}", desk.picture());
+    }
+
+    #[test]
+    fn nothing_is_set_in_a_replay() {
+        let session = mixed();
+        let mut desk = Desk::new(&session.file);
+        (0..5).for_each(|_| drop(desk.press('n')));
+        let params = desk.app.params.clone();
+        for line in ["/set temp 0.1\n", "/set max_num_seqs 2\n", "/break preemption\n", "/fork\n"] {
+            // From the panel that has the focus: a slash begins a command.
+            let sent: Vec<Effect> = line.chars().flat_map(|c| desk.press(c)).collect();
+            assert!(!sent.iter().any(|effect| matches!(effect, Effect::Send(_))), "{line}: {sent:?}");
+            assert!(desk.picture().contains("a replay "), "{line}: {}", desk.picture());
+            desk.tell(Message::Key(KeyEvent::new(KeyCode::Tab, KeyModifiers::NONE)));
+        }
+        assert_eq!(desk.app.params, params);
+    }
+
+    #[test]
+    fn control_c_quits_a_replay_also_in_the_middle_of_an_answer() {
+        let session = mixed();
+        let mut desk = Desk::new(&session.file);
+        (0..5).for_each(|_| drop(desk.press('n')));
+        let control_c = || Message::Key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL));
+        assert_eq!(desk.tell(control_c()).len(), 0);
+        assert!(desk.picture().contains("Ctrl+C again to quit"), "{}", desk.picture());
+        assert!(desk.tell(control_c()).iter().any(|effect| matches!(effect, Effect::Quit)));
     }
 }

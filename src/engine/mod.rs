@@ -11,9 +11,8 @@
 //! | `fork` | branches of running and finished sequences |
 //! | `account` | what a step's samples mean for its sequences; forks |
 //! | `output`, `stream` | tokens to events; the only place that ends a choice |
-//! | `breakpoints`, `debug` | what stops the engine, and what a step is searched for |
+//! | `breakpoints`, `debug` | whether a step met a breakpoint, and why; what then holds the engine |
 //! | `control` | commands between steps |
-//! | `breakpoints` | whether a step met one, and why |
 //! | `intake` | a request to a sequence, or a refusal |
 //! | `stats`, `view` | step records, counters, the snapshot |
 //! | `host` | the threads, and what happens when a step fails |

@@ -73,6 +73,77 @@ pub enum LoadError {
     Device(#[from] DeviceError),
 }
 
+/// What is decided before anything is allocated.
+struct Plan {
+    config: ModelConfig,
+    dtype: CacheDtype,
+    layout: CacheLayout,
+    shape: CacheShape,
+    bytes_per_block: usize,
+    kv: KvPlan,
+    memory: MemoryPlan,
+}
+
+/// How much memory [`load`] would take, and for how many blocks.
+pub fn plan(
+    file: &Gguf,
+    backend: &impl Backend,
+    options: &LoadOptions,
+) -> Result<(KvPlan, MemoryPlan), LoadError> {
+    Plan::new(file, backend, options).map(|plan| (plan.kv, plan.memory))
+}
+
+impl Plan {
+    fn new(file: &Gguf, backend: &impl Backend, options: &LoadOptions) -> Result<Self, LoadError> {
+        let unsupported =
+            |problem: String| LoadError::Unsupported { file: file.path().display().to_string(), problem };
+        let architecture = file.architecture()?;
+        if !SUPPORTED.contains(&architecture) {
+            let known = SUPPORTED.join(", ");
+            return Err(unsupported(format!(
+                "the architecture {architecture:?} is not supported; {known} are"
+            )));
+        }
+        let config = ModelConfig::read(file).map_err(|e| match e {
+            ConfigError::File(e) => LoadError::File(e),
+            value => unsupported(value.to_string()),
+        })?;
+        if options.block_size == 0 {
+            return Err(unsupported("blocks of 0 tokens hold nothing".into()));
+        }
+        let dtype = match options.kv_cache_dtype {
+            KvCacheDtype::F16 => CacheDtype::F16,
+            KvCacheDtype::Bf16 => CacheDtype::Bf16,
+            KvCacheDtype::Int8 => CacheDtype::Int8,
+        };
+        let layout = CacheLayout::new(&cache_specs(file, &config, options.hybrid_kv_cache)?);
+        let shape = CacheShape {
+            blocks: 0,
+            block_size: options.block_size,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            dtype,
+        };
+        let bytes_per_block = layout.group_size * shape.block_bytes();
+        let (kv, memory) = Wanted {
+            groups: &layout.groups,
+            block_size: options.block_size,
+            block_bytes: bytes_per_block,
+            chunk: options.max_batched_tokens,
+            trained: config.context_length,
+            max_model_len: options.max_model_len,
+            kv_cache_bytes: options.kv_cache_bytes,
+            host_kv_bytes: options.host_kv_bytes,
+            weights: weight_bytes(file, backend),
+            workspace: model_runner::workspace_bytes(&config, options.max_batched_tokens, backend),
+            available: Memory::now().available.map(|bytes| bytes as usize),
+            utilization: options.memory_utilization,
+        }
+        .plan()?;
+        Ok(Self { config, dtype, layout, shape, bytes_per_block, kv, memory })
+    }
+}
+
 /// Loads a model onto a device. `progress(done, total)` counts bytes of the file.
 pub fn load<B: Backend>(
     file: &Gguf,
@@ -80,49 +151,8 @@ pub fn load<B: Backend>(
     options: &LoadOptions,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Loaded, LoadError> {
-    let unsupported =
-        |problem: String| LoadError::Unsupported { file: file.path().display().to_string(), problem };
-    let architecture = file.architecture()?;
-    if !SUPPORTED.contains(&architecture) {
-        let known = SUPPORTED.join(", ");
-        return Err(unsupported(format!("the architecture {architecture:?} is not supported; {known} are")));
-    }
-    let config = ModelConfig::read(file).map_err(|e| match e {
-        ConfigError::File(e) => LoadError::File(e),
-        value => unsupported(value.to_string()),
-    })?;
-    if options.block_size == 0 {
-        return Err(unsupported("blocks of 0 tokens hold nothing".into()));
-    }
-    let dtype = match options.kv_cache_dtype {
-        KvCacheDtype::F16 => CacheDtype::F16,
-        KvCacheDtype::Bf16 => CacheDtype::Bf16,
-        KvCacheDtype::Int8 => CacheDtype::Int8,
-    };
-    let layout = CacheLayout::new(&cache_specs(file, &config, options.hybrid_kv_cache)?);
-    let shape = CacheShape {
-        blocks: 0,
-        block_size: options.block_size,
-        kv_heads: config.kv_heads,
-        head_dim: config.head_dim,
-        dtype,
-    };
-    let bytes_per_block = layout.group_size * shape.block_bytes();
-    let (kv, memory) = Wanted {
-        groups: &layout.groups,
-        block_size: options.block_size,
-        block_bytes: bytes_per_block,
-        chunk: options.max_batched_tokens,
-        trained: config.context_length,
-        max_model_len: options.max_model_len,
-        kv_cache_bytes: options.kv_cache_bytes,
-        host_kv_bytes: options.host_kv_bytes,
-        weights: weight_bytes(file, &backend),
-        workspace: model_runner::workspace_bytes(&config, options.max_batched_tokens, &backend),
-        available: Memory::now().available.map(|bytes| bytes as usize),
-        utilization: options.memory_utilization,
-    }
-    .plan()?;
+    let Plan { config, dtype, layout, shape, bytes_per_block, kv, memory } =
+        Plan::new(file, &backend, options)?;
     let limits = ModelLimits {
         vocab_size: config.vocab_size,
         max_model_len: kv.max_model_len,
@@ -132,7 +162,13 @@ pub fn load<B: Backend>(
         num_blocks: kv.blocks,
         bytes_per_block,
         groups: layout.groups.clone(),
-        cache_identity: cache_identity(file, architecture, options.kv_cache_dtype, kv.block_size, &layout),
+        cache_identity: cache_identity(
+            file,
+            &config.architecture,
+            options.kv_cache_dtype,
+            kv.block_size,
+            &layout,
+        ),
     };
     let mut loader = Loader::new(file, backend, progress);
     let decoder = match config.architecture.as_str() {

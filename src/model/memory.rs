@@ -148,7 +148,7 @@ impl Wanted<'_> {
             |(_, holds)| holds,
         ) {
             0 => String::new(),
-            tokens => format!("; a context of {tokens} tokens would"),
+            tokens => format!("; a context of {tokens} tokens would fit"),
         };
         DoesNotFit::Memory(format!(
             "weights {} + workspace {}{host} + KV cache {}{of} do not fit in {} available x {} (memory utilization){instead}",

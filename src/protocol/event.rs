@@ -110,6 +110,7 @@ pub struct ModelInfo {
     pub device: String,
     /// Why this device: `no CUDA device found`.
     pub device_reason: String,
+    /// That sequences can own: the null block is not among them.
     pub kv_blocks: usize,
     pub block_size: usize,
     pub kv_bytes_per_token: usize,

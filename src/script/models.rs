@@ -1,4 +1,4 @@
-use super::json;
+use super::{MemoryRow, json};
 use crate::base::visible;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -48,6 +48,8 @@ pub struct FileCard {
     pub kv_bytes_per_token: Option<u64>,
     pub tokenizer: String,
     pub chat_template: bool,
+    /// With the settings in force.
+    pub memory: Option<MemoryRow>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -124,6 +126,7 @@ pub fn print_card(out: &mut impl Write, card: &ModelCard, as_json: bool) -> io::
     line("vocabulary", &number(file.vocabulary))?;
     line("formats", &formats.collect::<Vec<_>>().join(", "))?;
     line("kv cache", &file.kv_bytes_per_token.map_or_else(String::new, |b| format!("{b} bytes a token")))?;
+    line("memory", &file.memory.as_ref().map_or_else(String::new, ToString::to_string))?;
     line("tokenizer", &file.tokenizer)?;
     line(
         "template",

@@ -1,13 +1,14 @@
-use super::json;
+use super::{MemoryRow, json};
 use crate::base::visible;
 use crate::config::SettingRow;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// `run --dry-run`: what would run, and where each value is from.
+/// `run --dry-run`: what would run, what it would take, and where each value is from.
 pub fn print_settings(
     out: &mut impl Write,
     model: &str,
+    memory: Option<&MemoryRow>,
     prompt: &str,
     rows: &[SettingRow],
     as_json: bool,
@@ -15,10 +16,13 @@ pub fn print_settings(
     if as_json {
         return json::write_pretty(
             out,
-            &serde_json::json!({ "model": model, "prompt": prompt, "settings": rows }),
+            &serde_json::json!({ "model": model, "memory": memory, "prompt": prompt, "settings": rows }),
         );
     }
     writeln!(out, "model   {}", visible(model))?;
+    if let Some(memory) = memory {
+        writeln!(out, "memory  {}", visible(&memory.to_string()))?;
+    }
     writeln!(out, "prompt  {}", visible(&format!("{prompt:?}")))?;
     let width = |of: fn(&SettingRow) -> usize| rows.iter().map(of).max().unwrap_or(0);
     let (names, values) = (width(|r| r.name.len()), width(|r| r.value.chars().count()));

@@ -159,12 +159,12 @@ impl Mirror {
         self.flops.grew(before.flops, self.counters.flops);
         advance(Arc::<Vec<_>>::make_mut(&mut self.sequences), &rows, &preempted);
         let blocks = line.b.iter().map(|form| self.set_block(form)).collect::<Vec<_>>();
-        self.follow_blocks(&blocks);
+        let kind = |i: usize| line.k.get(i).copied().unwrap_or(0);
+        self.follow_blocks(&blocks, kind(4) > 0);
         let sampling =
             line.u.as_ref().and_then(|value| waterfall::read(value, &mut self.params)).map(Arc::new);
         self.sampling = sampling.clone().or(self.sampling.take());
         let [schedule_ms, forward_ms, sample_ms, output_ms] = line.p.map(ms);
-        let kind = |i: usize| line.k.get(i).copied().unwrap_or(0);
         StepRecord {
             step: line.s,
             started_ms: ms(line.a),
@@ -199,14 +199,23 @@ impl Mirror {
         (Counters { generated_tokens, bytes_read, flops, busy_ms: ms(busy_us), ..self.counters }, busy_us)
     }
 
-    /// A block that was nobody's and is somebody's is the end of that one's table.
-    fn follow_blocks(&mut self, changes: &[BlockChange]) {
+    /// A block that was nobody's and is somebody's is the end of that one's table; where the step
+    /// copied blocks and the last one of that table lost an owner, it is the copy, in its place.
+    fn follow_blocks(&mut self, changes: &[BlockChange], copied: bool) {
+        let lost = |block: u32| {
+            let mut of = changes.iter().filter(|c| c.block == block);
+            of.any(|c| c.after.references < c.before.references)
+        };
         for change in changes.iter().filter(|c| c.before.references == 0 && c.after.references == 1) {
             let owner = change.after.owner;
             let of = self.sequences.iter().position(|known| Some(known.seq) == owner);
             if let Some(at) = of.filter(|at| !self.sequences[*at].blocks.contains(&change.block)) {
                 let known = Arc::make_mut(&mut Arc::make_mut(&mut self.sequences)[at]);
-                Arc::make_mut(&mut known.blocks).push(change.block);
+                let table = Arc::make_mut(&mut known.blocks);
+                if copied && table.last().is_some_and(|last| lost(*last)) {
+                    table.pop();
+                }
+                table.push(change.block);
             }
         }
     }

@@ -196,7 +196,9 @@ impl Answer {
     /// Milliseconds from sending to the first token: the engine's own measure once it is known.
     pub fn ttft_ms(&self) -> Option<f64> {
         let measured = self.outcome.as_ref().map(|o| o.timings.ttft_ms).filter(|ms| *ms > 0.0);
-        measured.or_else(|| Some((self.first_token? - self.submitted).as_secs_f64() * 1e3))
+        // No time passes between what a replay catches up on.
+        let seen = self.first_token.filter(|first| *first > self.submitted);
+        measured.or_else(|| Some((seen? - self.submitted).as_secs_f64() * 1e3))
     }
 
     fn count(&mut self, token: &TokenInfo, now: Duration) {

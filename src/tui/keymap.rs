@@ -53,6 +53,7 @@ pub enum Action {
     NextSequence,
     EditSettings,
     AddBreakpoint,
+    BeginCommand,
 }
 
 /// Where a binding holds.
@@ -114,6 +115,7 @@ pub const BINDINGS: &[Binding] = &[
     bind!(Panels, [key!(p), key!(space)], Action::TogglePause, "pause (r: resume)"),
     bind!(Panels, [key!(s), key!(n)], Action::Step, "step"),
     bind!(Panels, [key!(b)], Action::AddBreakpoint, "stop the engine when…"),
+    bind!(Panels, [key!('/')], Action::BeginCommand, "a command"),
     bind!(Panels, [key!(e)], Action::EditSettings, "batch: step or settings"),
     bind!(Panels, [key!(z)], Action::Zoom, "zoom the panel"),
     bind!(Panels, [key!(j), key!(down)], Action::Down, "down, older (k: up, newer)"),

@@ -122,6 +122,8 @@ fn a_breakpoint_holds_the_engine_and_says_which_and_why() {
         desk.wait(5_000);
         desk.say("/break");
         assert!(desk.picture().contains("met 1 time"), "{}", desk.picture());
+        desk.say("/break step 3");
+        assert!(desk.picture().contains("step 3 is past: the engine is at 14"), "{}", desk.picture());
         desk.say("/unbreak 7");
         assert!(desk.picture().contains("no breakpoint \"7\"; breakpoints"), "{}", desk.picture());
         desk.say("/unbreak 1");

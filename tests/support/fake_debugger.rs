@@ -1,7 +1,7 @@
 //! The fake engine under a debugger: preempted by hand, configured, forked, stopped at
 //! breakpoints, and asked why.
 
-use super::script::script;
+use super::script::{part, script};
 use super::{BLOCK, FakeEngine};
 use glassbox::protocol::*;
 
@@ -32,24 +32,33 @@ impl FakeEngine {
         vec![Event::Configured(Box::new(settings))]
     }
 
-    /// Shares the parent's full blocks, and copies the partial one at once.
+    /// Shares the parent's full blocks, copies the partial one at once, and tells what the branch keeps
+    /// of its parent's text.
     pub(super) fn fork(&mut self, request: &ForkRequest) -> Vec<Event> {
         let seq = SeqId { request: request.id, choice: 0 };
-        let parent = self.sequences.iter().find(|s| s.seq == request.parent);
-        let shared = parent.map_or(Vec::new(), |s| s.blocks[..request.keep / BLOCK].to_vec());
+        let parent = self.sequences.iter().find(|s| s.seq == request.parent).expect("a parent that runs");
+        let (prompt, ids) = (parent.prompt, parent.ids[..request.keep].to_vec());
+        let told = parent.told[..request.keep - prompt].to_vec();
+        let shared = parent.blocks[..request.keep / BLOCK].to_vec();
         self.share(&shared);
-        let mut s = self.sequence(seq, &request.params, (request.keep, 0), script(1, false));
+        let mut s = self.sequence(seq, &request.params, (prompt, 0), script(1, false));
         s.left.reverse();
         s.computed = shared.len() * BLOCK;
         s.blocks = shared;
         s.blocks.extend(self.take(1));
         s.running = true;
+        (s.said, s.ids) = (told.len(), ids);
+        s.reasoning = told.iter().filter(|(channel, _)| *channel == Channel::Reasoning).count();
+        let parts = told.iter().filter_map(|(channel, text)| part(*channel, text));
+        let mut events =
+            vec![Event::Accepted { id: request.id, prompt_tokens: prompt, rendered: String::new() }];
+        events.extend(parts.map(|part| Event::Delta { seq, part }));
+        events.push(Event::Started { seq, cached_tokens: s.computed });
+        s.told = told;
         self.sequences.push(s);
         self.doing.blocks_copied += 1;
         self.counters.copies_on_write += 1;
-        let accepted =
-            Event::Accepted { id: request.id, prompt_tokens: request.keep, rendered: String::new() };
-        vec![accepted, Event::Started { seq, cached_tokens: request.keep / BLOCK * BLOCK }]
+        events
     }
 
     pub(super) fn check_breakpoints(&mut self, events: &mut Vec<Event>) {

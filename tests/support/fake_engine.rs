@@ -8,7 +8,7 @@ mod script;
 
 use glassbox::protocol::*;
 pub use script::model_info;
-use script::{script, trace};
+use script::{part, script, trace};
 use std::sync::Arc;
 
 /// Engine time of a step.
@@ -49,6 +49,8 @@ pub struct Sequence {
     computed: usize,
     /// What is still to be said, last first.
     left: Vec<(Channel, String)>,
+    /// What has been said, as tokens.
+    told: Vec<(Channel, String)>,
     said: usize,
     reasoning: usize,
     /// Of prompt and answer.
@@ -251,6 +253,7 @@ impl FakeEngine {
             cached,
             computed: cached,
             left,
+            told: Vec::new(),
             said: 0,
             reasoning: 0,
             ids: (0..prompt as u32).collect(),
@@ -387,12 +390,8 @@ impl FakeEngine {
             held: if text.starts_with('<') { text.clone() } else { String::new() },
         };
         events.push(Event::Token { seq: s.seq, token: Box::new(token) });
-        let part = match channel {
-            Channel::Content => Some(Part::Text(text.clone())),
-            Channel::Reasoning => Some(Part::Reasoning(text.clone())),
-            Channel::Marker => None,
-        };
-        events.extend(part.map(|part| Event::Delta { seq: s.seq, part }));
+        events.extend(part(channel, &text).map(|part| Event::Delta { seq: s.seq, part }));
+        s.told.push((channel, text.clone()));
         if (s.prompt + s.said) / BLOCK >= s.blocks.len() {
             let more = self.take(1);
             self.sequences[index].blocks.extend(more);

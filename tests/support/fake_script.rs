@@ -54,6 +54,15 @@ pub fn script(choice: u32, think: bool) -> Vec<(Channel, String)> {
     all
 }
 
+/// A token's text as a part of the answer.
+pub fn part(channel: Channel, text: &str) -> Option<Part> {
+    match channel {
+        Channel::Content => Some(Part::Text(text.to_owned())),
+        Channel::Reasoning => Some(Part::Reasoning(text.to_owned())),
+        Channel::Marker => None,
+    }
+}
+
 pub fn trace(s: &Sequence, drawn: u32, text: &str) -> SamplingTrace {
     let others = [" the", " a", " light", "\n", " scattering", "\u{1b}[31m", " 空", " it", " of"];
     let share = [0.712, 0.124, 0.059, 0.041, 0.021, 0.012, 0.008, 0.005, 0.003, 0.002];

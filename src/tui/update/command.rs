@@ -54,6 +54,9 @@ pub fn unknown(app: &mut App, name: &str, nearest: Option<&str>) {
 
 /// Sets a parameter to what was typed, or says what would be right.
 pub fn set(app: &mut App, spec: &'static ParamSpec, typed: &str, effects: &mut Vec<Effect>) {
+    if super::replay::is_as_recorded(app) {
+        return;
+    }
     let mut changed = app.params.clone();
     match spec.parse(&mut changed, typed).and_then(|()| changed.check()) {
         Ok(()) => {

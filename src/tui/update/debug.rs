@@ -21,9 +21,19 @@ pub fn set_break(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
         app.say("no model is ready");
         return;
     }
+    if super::replay::is_as_recorded(app) {
+        return;
+    }
     match arguments.parse::<Breakpoint>() {
+        Ok(Breakpoint::Step(step)) if step < app.snapshot.step => {
+            let (step, now) = (format::count(step), format::count(app.snapshot.step));
+            app.chat.note(Level::Bad, format!("step {step} is past: the engine is at {now}"));
+        }
         Ok(condition) => {
-            app.say(format!("the engine will hold after a step with: {condition}"));
+            app.say(match condition {
+                Breakpoint::Step(step) => format!("the engine will hold after step {}", format::count(step)),
+                _ => format!("the engine will hold after a step with: {condition}"),
+            });
             effects.push(Effect::Send(Command::Break(condition)));
         }
         Err(why) => app.chat.note(Level::Bad, format!("/break: {why}")),
@@ -55,7 +65,7 @@ pub fn clear(app: &mut App, which: &str, effects: &mut Vec<Effect>) {
 pub fn broke(app: &mut App, id: u32, step: u64, why: &str) {
     app.paused = true;
     app.panels.step_back = 0;
-    app.say(format!("held at breakpoint {id}, step {}: {why}", format::count(step)));
+    app.say(format!("held at breakpoint {id}, step {}", format::count(step)));
     app.chat.note(
         Level::Info,
         format!("held at breakpoint {id}, step {}: {why} · F6 steps, F5 resumes", format::count(step)),

@@ -8,6 +8,9 @@ use crate::tui::format;
 
 /// `/fork`, `/fork 2.1`, `/fork @12`, `/fork 2.1 @12`: the focused or newest answer, at its end.
 pub fn fork(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
+    if super::replay::does_not_answer(app) {
+        return;
+    }
     if app.ready().is_none() {
         app.say("no model is ready");
         return;
@@ -81,6 +84,7 @@ pub fn place(app: &mut App, request: &ForkRequest) {
     let token = request.keep.saturating_sub(prompt);
     let mut answer = Answer::new(SeqId { request: request.id, choice: 0 }, request.params.clone(), app.now);
     answer.title = Some(format!("from {parent} at token {token}"));
+    answer.tokens = token;
     if let Some(turn) = app.chat.turns_mut().rev().find(|t| t.answers.iter().any(|a| a.seq == parent)) {
         turn.answers.push(answer);
     }

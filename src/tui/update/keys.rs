@@ -48,7 +48,9 @@ pub fn keep_focus_visible(app: &mut App) {
     if let Focus::Panel(panel) = app.focus
         && !app.panels.open(app.class()).contains(&panel)
     {
-        app.focus = Focus::Input;
+        // The keys of a replay act in panels only.
+        let open = app.panels.open(app.class()).first().filter(|_| app.replay.is_some());
+        app.focus = open.map_or(Focus::Input, |panel| Focus::Panel(*panel));
         app.panels.zoomed = false;
         app.panels.typing = None;
     }
@@ -95,15 +97,20 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::NextSequence => next_sequence(app, effects),
         Action::EditValue => begin_typing(app, key),
         Action::EditSettings => edit_settings(app),
-        Action::AddBreakpoint => {
-            app.focus = Focus::Input;
-            app.panels.zoomed = false;
-            app.composer.set("/break ");
-        }
+        Action::AddBreakpoint => begin_command(app, "/break "),
+        Action::BeginCommand => begin_command(app, "/"),
         Action::Down | Action::Up | Action::First | Action::Last | Action::Decrease | Action::Increase => {
             in_panel(app, action, effects)
         }
     }
+}
+
+/// From a panel to the input, with the beginning of a command.
+fn begin_command(app: &mut App, line: &str) {
+    app.focus = Focus::Input;
+    app.panels.zoomed = false;
+    app.completion = 0;
+    app.composer.set(line);
 }
 
 /// Shows the panel and gives it the focus, or hides it.
@@ -130,6 +137,11 @@ pub fn hold(app: &mut App, pause: bool, effects: &mut Vec<Effect>) {
         app.panels.step_back = 0;
     }
     effects.push(Effect::Send(if pause { Command::Pause } else { Command::Resume }));
+}
+
+/// Whether there is something to stop: in a replay there never is.
+fn answers(app: &App) -> bool {
+    app.chat.is_running() && app.replay.is_none()
 }
 
 /// Stops every answer, and gives back what was still waiting to be sent.
@@ -196,7 +208,7 @@ fn escape(app: &mut App, effects: &mut Vec<Effect>) {
     } else if app.focus != Focus::Input {
         app.focus = Focus::Input;
         app.panels.zoomed = false;
-    } else if app.chat.is_running() {
+    } else if answers(app) {
         stop(app, effects);
     } else if app.fetch.is_some() {
         effects.push(Effect::CancelFetch);
@@ -215,7 +227,7 @@ fn interrupt(app: &mut App, effects: &mut Vec<Effect>) {
         // Taking it puts it into the history.
         app.composer.take();
         app.say("cleared; ↑ brings it back");
-    } else if app.chat.is_running() {
+    } else if answers(app) {
         stop(app, effects);
         app.say("stopped");
     } else if app.fetch.is_some() {
@@ -323,6 +335,9 @@ fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
 /// One press of an arrow on the selected parameter.
 fn nudge(app: &mut App, direction: f64, effects: &mut Vec<Effect>) {
     use crate::protocol::ParamValue::{None as Unset, Real, Whole};
+    if replay::is_as_recorded(app) {
+        return;
+    }
     let Some(spec) = PARAMS.get(app.panels.param) else { return };
     let value = match (spec.get)(&app.params) {
         Real(x) => {
@@ -350,7 +365,7 @@ fn begin_typing(app: &mut App, key: KeyEvent) {
         Focus::Panel(Panel::Batch) => app.panels.settings,
         _ => false,
     };
-    if takes_values && key.code == KeyCode::Enter {
+    if takes_values && key.code == KeyCode::Enter && !replay::is_as_recorded(app) {
         app.panels.typing = Some(String::new());
     }
 }

@@ -78,6 +78,14 @@ pub fn change_speed(app: &mut App, factor: f32, effects: &mut Vec<Effect>) {
     effects.push(Effect::Send(Command::Replay(ReplayCommand::Speed(speed))));
 }
 
+/// Whether this is a replay, in which nothing can be set; it says so.
+pub fn is_as_recorded(app: &mut App) -> bool {
+    if app.replay.is_some() {
+        app.say("a replay is as it was recorded: nothing is set here");
+    }
+    app.replay.is_some()
+}
+
 /// Whether this is a replay, which answers nothing; it says so.
 pub fn does_not_answer(app: &mut App) -> bool {
     if app.replay.is_some() {

@@ -69,6 +69,9 @@ fn configure(
     wanted: SchedulerSettings,
     effects: &mut Vec<Effect>,
 ) {
+    if super::replay::is_as_recorded(app) {
+        return;
+    }
     if app.ready().is_none() {
         app.say("no model is ready");
         return;

@@ -68,7 +68,10 @@ impl Entries {
             .broke
             .iter()
             .filter(|broke| broke.step == step.step)
-            .map(|broke| reason(app, format!("● breakpoint {}", broke.id), &broke.why, Role::Bad, width));
+            // The transcript has it in full.
+            .map(|broke| {
+                cut(reason(app, format!("● breakpoint {}", broke.id), &broke.why, Role::Bad, width), 1)
+            });
         let preempted = step.preempted.iter().map(|p| {
             let why = format!("{p} ({} blocks freed)", p.blocks_freed);
             reason(app, format!("preempted {}", p.seq), &why, Role::Warn, width)
@@ -105,12 +108,13 @@ impl Entries {
         lines.append(&mut self.rows);
         let all = self.reasons.len();
         for (i, entry) in self.reasons.into_iter().enumerate() {
-            let last = if i + 1 < all { 1 } else { 0 };
-            if lines.len() + entry.len() + last > room {
-                lines.push(more(all - i, "without a token"));
+            let left = room.saturating_sub(lines.len());
+            let for_more = usize::from(i + 1 < all);
+            if left <= for_more {
+                lines.push(more(all - i, "reasons"));
                 break;
             }
-            lines.extend(entry);
+            lines.extend(cut(entry, left - for_more));
         }
         lines.truncate(room);
         lines
@@ -188,7 +192,7 @@ fn blocks(app: &App, seen: &Seen, step: &StepRecord, width: usize) -> Vec<Line<'
     let words = done.map(|(what, n, role)| {
         Span::styled(format!("{what} {}", format::count(n as u64)), theme.style(role))
     });
-    let free = format!("{} free", format::count(step.blocks_free as u64));
+    let free = format!("{} available", format::count(step.blocks_free as u64));
     let words = words.chain([Span::styled(free, theme.style(Role::Muted))]);
     paint::flowing(Span::styled("blocks ", theme.style(Role::Muted)), words, width, theme)
 }
@@ -281,6 +285,17 @@ fn row_line(app: &App, row: &RowRecord, width: usize) -> Line<'static> {
         Span::styled(counts, theme.style(Role::Muted)),
         Span::styled(format::fit(&drew, width.saturating_sub(31)), theme.style(Role::Text)),
     ])
+}
+
+/// At most `most` lines; where there were more, the last says so.
+fn cut(mut lines: Vec<Line<'static>>, most: usize) -> Vec<Line<'static>> {
+    if lines.len() > most {
+        lines.truncate(most);
+        if let Some(last) = lines.last_mut() {
+            last.spans.push(Span::raw(" …"));
+        }
+    }
+    lines
 }
 
 /// Who, and the reason in words, over as many lines as it takes.

@@ -38,6 +38,9 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
     if app.panels.typing.is_some() {
         return vec![("Enter", "apply"), ("Esc", "leave it")];
     }
+    if app.replay.is_some() {
+        return replay_hints(app);
+    }
     let stop = app.chat.is_running().then_some(("Esc", "stop"));
     let run = if app.paused { ("F5", "resume") } else { ("F5", "pause") };
     match app.focus {
@@ -83,6 +86,23 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
             all
         }
     }
+}
+
+/// Nothing is sent, stopped or set in a replay.
+fn replay_hints(app: &App) -> Vec<(&'static str, &'static str)> {
+    let play = if app.paused { "play" } else { "pause" };
+    let Focus::Panel(panel) = app.focus else {
+        return vec![("Tab", "panels"), ("F5", play), ("F6", "step"), ("F1", "help"), ("/", "commands")];
+    };
+    let mut all = vec![("Space", play), ("n b", "step, back"), ("[ ]", "speed")];
+    all.extend(match panel {
+        Panel::Sampling => None,
+        Panel::Kv => Some(("←→↑↓", "block")),
+        Panel::Batch => Some(("j k", "older newer")),
+        Panel::Reasoning | Panel::Metrics => Some(("j k", "scroll")),
+    });
+    all.extend([("z", "zoom"), ("1 2 3 5 6", "toggle"), ("Tab", "next"), ("?", "help")]);
+    all
 }
 
 /// The rule over the input; the room under it.

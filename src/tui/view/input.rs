@@ -30,6 +30,9 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
 }
 
 fn placeholder(app: &App) -> String {
+    if app.replay.is_some() {
+        return "A recording: Tab goes to the panels, where space, n and b play it".into();
+    }
     match &app.model {
         ModelState::Ready(_) if app.chat.turns().next().is_none() => {
             format!("Ask anything. Enter alone asks: {EXAMPLE}")

@@ -28,7 +28,9 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
         return vec![Line::styled("no blocks yet: a loaded model has them", app.theme.style(Role::Muted))];
     }
     // The map shrinks by putting several blocks into a cell; words cannot shrink.
+    let for_map = kv.blocks.len().div_ceil(width.max(1));
     let for_facts = if focused { height.saturating_sub(3) } else { (height / 2).max(FACTS) };
+    let for_facts = for_facts.max(height.saturating_sub(for_map));
     let facts = facts(app, &seen, width, for_facts - usize::from(!focused), focused);
     let with_sizes = facts.len() < for_facts;
     let rows = height.saturating_sub(facts.len() + usize::from(with_sizes)).max(1);
@@ -108,7 +110,7 @@ fn facts(app: &App, seen: &Seen, width: usize, room: usize, focused: bool) -> Ve
         if fits { lines } else { Vec::new() }
     };
     let selected = fits(if focused { block::selected(app, snapshot, width) } else { Vec::new() });
-    let legend = fits(vec![legend(app, snapshot, width)]);
+    let legend = fits(legend(app, snapshot, width));
     let prefix = fits(vec![prefix(app, snapshot, width)]);
     let sequences = fits(vec![sequences(app, snapshot, width)]);
     let tiers = fits(snapshot.kv.tiers.iter().map(|t| block::tier(app, t, width)).collect());
@@ -120,23 +122,35 @@ fn facts(app: &App, seen: &Seen, width: usize, room: usize, focused: bool) -> Ve
     order.into_iter().flatten().collect()
 }
 
-fn legend(app: &App, snapshot: &Snapshot, width: usize) -> Line<'static> {
+fn legend(app: &App, snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let kv = &snapshot.kv;
-    let text = |s: String| Span::styled(s, theme.style(Role::Text));
     let shared = kv.blocks.iter().filter(|b| b.references > 1).count();
     // Sign and number apart where there is room.
     let (gap, space) = if width < 52 { (" ", "") } else { ("   ", " ") };
-    Line::from(vec![
-        Span::styled(OWNED, theme.sequence(0)),
-        text(format!("{space}{} owned{gap}", kv.owned)),
-        Span::styled(SHARED, theme.style(Role::Heading)),
-        text(format!("{space}{shared} shared{gap}")),
-        Span::styled(CACHED, theme.style(Role::Muted)),
-        text(format!("{space}{} cached{gap}", kv.cached)),
-        Span::styled(FREE, theme.style(Role::Faint)),
-        text(format!("{space}{} free", format::count(kv.free as u64))),
-    ])
+    let words = [
+        (OWNED, theme.sequence(0), kv.owned, "owned"),
+        (SHARED, theme.style(Role::Heading), shared, "shared"),
+        (CACHED, theme.style(Role::Muted), kv.cached, "cached"),
+        (FREE, theme.style(Role::Faint), kv.free, "free"),
+    ];
+    let mut lines = vec![Line::default()];
+    for (sign, style, n, what) in words {
+        let word = format!("{space}{} {what}", format::count(n as u64));
+        let used = lines.last().map_or(0, Line::width);
+        let gap = if used == 0 { "" } else { gap };
+        if used + gap.len() + 1 + word.len() > width {
+            lines.push(Line::default());
+        }
+        let line = lines.last_mut().expect("there is a first line");
+        let gap = if line.width() == 0 { "" } else { gap };
+        line.spans.extend([
+            Span::raw(gap),
+            Span::styled(sign, style),
+            Span::styled(word, theme.style(Role::Text)),
+        ]);
+    }
+    lines
 }
 
 fn prefix(app: &App, snapshot: &Snapshot, width: usize) -> Line<'static> {
@@ -187,9 +201,11 @@ fn sequences(app: &App, snapshot: &Snapshot, width: usize) -> Line<'static> {
 fn sizes(app: &App, width: usize, (per_cell, shown): (usize, usize)) -> Line<'static> {
     let kv = &app.snapshot.kv;
     let muted = app.theme.style(Role::Muted);
-    let all = kv.blocks.len() * kv.bytes_per_block;
+    // The null block is nobody's and holds nothing.
+    let blocks = kv.owned + kv.cached + kv.free;
+    let all = blocks * kv.bytes_per_block;
     let mut words = vec![
-        format!("{} blocks of {}", format::count(kv.blocks.len() as u64), kv.block_size),
+        format!("{} blocks of {}", format::count(blocks as u64), kv.block_size),
         format::bytes(all as u64),
     ];
     if per_cell > 1 {

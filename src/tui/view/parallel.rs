@@ -2,6 +2,7 @@
 
 use super::paint;
 use super::transcript::{CARET, GUTTER};
+use crate::protocol::SequenceState;
 use crate::tui::app::App;
 use crate::tui::chat::{Answer, Turn};
 use crate::tui::format;
@@ -59,6 +60,16 @@ fn stream(app: &App, answer: &Answer, width: usize, limit: usize) -> Vec<Line<'s
     let hue = app.theme.sequence(App::hue(answer.seq));
     let mut facts = format!(" {} tok", format::count(answer.tokens as u64));
     let mut rule = "─".repeat(width);
+    let view = app.snapshot.sequences.iter().find(|s| s.seq == answer.seq);
+    let state = view.filter(|_| answer.outcome.is_none()).and_then(|s| match s.state {
+        SequenceState::Running => None,
+        SequenceState::Waiting => Some("waits"),
+        SequenceState::Loading => Some("loads"),
+        SequenceState::Preempted => Some("preempted"),
+    });
+    if let Some(state) = state {
+        facts += &format!(" · {state}");
+    }
     if let Some(outcome) = &answer.outcome {
         facts += &format!(" · {}", outcome.reason.name());
         // In full wherever it fits: half a seed cannot be set again.

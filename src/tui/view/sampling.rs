@@ -98,7 +98,7 @@ fn candidate(app: &App, trace: &SamplingTrace, c: &Candidate, width: usize) -> L
     let raw = format::pad_left(&format::percent(f64::from(c.raw_probability)), 6);
     spans.push(Span::styled(raw, theme.style(Role::Text)));
     let (end, role) = match (drawn, c.cut_by) {
-        (_, Some(stage)) => (format!(" ✂{}", stage.name()), Role::Warn),
+        (_, Some(stage)) => (format!(" ✂{}", short(stage)), Role::Warn),
         (true, None) => {
             (format!(" ◀{}", format::pad_left(&format::percent(f64::from(c.probability)), 6)), Role::Accent)
         }
@@ -108,6 +108,15 @@ fn candidate(app: &App, trace: &SamplingTrace, c: &Candidate, width: usize) -> L
     };
     spans.push(Span::styled(end, theme.style(role)));
     Line::from(spans)
+}
+
+/// A stage's name in the seven cells that a column has.
+fn short(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Temperature => "temp",
+        Stage::Penalties => "penalty",
+        stage => stage.name(),
+    }
 }
 
 /// Entropy before and after the stages; rank and log-probability of the drawn token.

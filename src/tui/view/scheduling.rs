@@ -65,7 +65,7 @@ pub fn policy(app: &App, width: usize) -> Line<'static> {
         (s.batching.to_string(), s.batching != usual.batching, true),
         (s.preemption_mode.to_string(), s.preemption_mode != usual.preemption_mode, true),
         ("async".into(), s.async_scheduling, false),
-        (format!("{} steps a plan", s.num_scheduler_steps), s.num_scheduler_steps > 1, false),
+        (format!("steps {}", s.num_scheduler_steps), s.num_scheduler_steps > 1, false),
     ];
     words.retain(|(_, unusual, always)| *unusual || *always);
     let wide = |words: &[(String, bool, bool)]| words.iter().map(|(w, ..)| w.len() + 3).sum::<usize>() + 4;

@@ -271,6 +271,12 @@ fn ending(app: &App, answer: &Answer) -> Option<Line<'static>> {
     if let Some(ttft) = answer.ttft_ms() {
         words.push(Span::styled(format!("TTFT {}", format::millis(ttft)), faint));
     }
+    let usage = &outcome.usage;
+    if usage.cached_tokens > 0 {
+        let count = |n: usize| format::count(n as u64);
+        let cached = format!("{} of {} cached", count(usage.cached_tokens), count(usage.prompt_tokens));
+        words.push(Span::styled(cached, faint));
+    }
     let mut line = paint::dotted(words, &app.theme);
     line.spans.insert(0, Span::raw("  "));
     Some(line)
