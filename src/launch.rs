@@ -20,6 +20,7 @@ use clap::{CommandFactory, Parser};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -121,6 +122,7 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
     };
     let file = args.trace.as_deref().map(|path| trace::create(path).map_err(|e| no_trace(path, &e)));
     let file = file.transpose()?;
+    let keeps = settings.options.engine.kv_cache_dir.is_some();
     let handle = open::engine(&found, chat_template, settings.options.engine);
     // Dropped at the end, it waits until the file is written.
     let (mut handle, _recording) = match file {
@@ -136,12 +138,19 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
         .build()
         .map_err(|e| Quit::new(Status::Failed, format!("cannot start: {e}")))?;
     let mut printer = Printer::new(view, io::stdout().lock(), io::stderr());
-    runtime.block_on(async {
+    let answered = runtime.block_on(async {
         let mut signals = script::signals();
         let info = script::wait_until_ready(&mut handle, &mut printer, &mut signals).await?;
         script::answer(&mut handle, info, request, &mut printer, &mut signals).await
-    })
+    });
+    if keeps {
+        handle.shut_down(LEAVING);
+    }
+    answered
 }
+
+/// An engine may take this long to write what it keeps on disk.
+const LEAVING: Duration = Duration::from_secs(10);
 
 fn view(args: &RunArgs) -> Result<View, Quit> {
     let format = args.format();

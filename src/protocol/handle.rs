@@ -3,6 +3,7 @@ use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// A live engine as a front end sees it: one queue in, one queue out, the newest snapshot beside.
@@ -10,6 +11,20 @@ pub struct Handle {
     pub commands: Sender<Command>,
     pub events: EventReceiver,
     pub snapshot: SnapshotCell,
+}
+
+impl Handle {
+    /// Ends the engine and waits until it is gone, so that what it keeps on disk is there; gives up
+    /// after `at_most`. What it still says is lost.
+    pub fn shut_down(mut self, at_most: Duration) {
+        let start = Instant::now();
+        if self.commands.send(Command::Shutdown).is_err() {
+            return;
+        }
+        while !self.events.is_closed() && start.elapsed() < at_most {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// Read at any time without waiting; written by the engine at most 30 times a second.
@@ -60,6 +75,18 @@ impl EventReceiver {
     pub fn try_recv(&mut self) -> Option<Vec<Event>> {
         let events = self.queue.try_recv().ok();
         self.took(events)
+    }
+
+    /// Drops what is queued; whether the engine is gone.
+    fn is_closed(&mut self) -> bool {
+        use tokio::sync::mpsc::error::TryRecvError::{Disconnected, Empty};
+        loop {
+            match self.queue.try_recv() {
+                Ok(_) => {}
+                Err(Empty) => return false,
+                Err(Disconnected) => return true,
+            }
+        }
     }
 
     /// Batches sent and not yet read.

@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
+/// An engine may take this long to write what it keeps.
+const LEAVING: Duration = Duration::from_secs(10);
 const FRAME: Duration = Duration::from_millis(33);
 /// Engine and screen keep looking at each other this long after the last event, because a snapshot
 /// may follow it.
@@ -110,13 +112,13 @@ impl Session {
             ended: None,
         };
         let result = session.live(&mut panicked).await;
-        if let Some(handle) = session.handle.take() {
-            // Its threads end on their own time.
-            let _ = handle.commands.send(Command::Shutdown);
-        }
         session.models.cancel_fetch();
         let left = session.screen.leave();
         undo();
+        if let Some(handle) = session.handle.take() {
+            // The terminal is the person's again; what is to be kept is still written.
+            handle.shut_down(LEAVING);
+        }
         let ended = result?;
         left?;
         Ok(ended)

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use worker::{Report, Task, Worker};
 
 /// What may wait to be written: more is not stored at all, for memory is what the cache is short of.
-const MOST_WAITING_BYTES: usize = 64 << 20;
+const MOST_WAITING_BYTES: usize = 256 << 20;
 
 /// The disk tier. No call but [`DiskStore::flush`] and [`DiskStore::wait`] waits for the disk, and
 /// none fails: what cannot be written or read is as if it had never been stored, and a note says so.
