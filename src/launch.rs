@@ -4,9 +4,9 @@
 use crate::bench;
 use crate::compute::cpu::Isa;
 use crate::config::{
-    self, BenchCommand, Cli, Command, EngineSettings, Format, Given, InspectCommand, LogitsArgs,
-    ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, ScreenArgs, Settings, SpeedArgs, TemplateArgs,
-    TokenizeArgs,
+    self, BenchCommand, Cli, Command, Compared, EngineSettings, Format, Given, InspectCommand, LogitsArgs,
+    ModelsCommand, Origin, Paths, PrefixArgs, ReplayArgs, RunArgs, ScreenArgs, Settings, SpeedArgs,
+    TemplateArgs, TokenizeArgs,
 };
 use crate::open;
 use crate::protocol::{Message, PrefixCache, Prompt, Request, RequestId, Role};
@@ -49,6 +49,7 @@ fn command(cli: Cli) -> Result<Status, Quit> {
         Command::Inspect(command) => inspect(&command),
         Command::Replay(args) => replay(&args),
         Command::Bench(BenchCommand::Speed(args)) => speed(&args),
+        Command::Bench(BenchCommand::Prefix(args)) => prefix(&args),
         Command::Doctor(args) => doctor(args.json),
         Command::Paths { json } => paths(json),
         Command::Completions { shell } => {
@@ -298,6 +299,9 @@ fn logits(args: &LogitsArgs) -> Result<Status, Quit> {
 fn speed(args: &SpeedArgs) -> Result<Status, Quit> {
     let context = Context::read(args.engine.given())?;
     let wanted = args.model.as_deref().unwrap_or(&context.settings.options.model);
+    if let Some(compared) = &args.compare {
+        return compare(args, compared, &context, wanted);
+    }
     let found = context.store.obtain(wanted, IfMissing::Ask, false)?;
     let tests = bench::tests(args);
     let mut settings = context.settings.options.engine.clone();
@@ -324,6 +328,80 @@ fn speed(args: &SpeedArgs) -> Result<Status, Quit> {
         }
     }
     written(report.end())
+}
+
+/// Places of a comparison's batch, where nothing says otherwise: fewer than its requests.
+const COMPARED_SEQS: usize = 8;
+
+fn compare(args: &SpeedArgs, compared: &Compared, context: &Context, model: &str) -> Result<Status, Quit> {
+    let mut settings = context.settings.options.engine.clone();
+    if *context.settings.origin("max_num_seqs") == Origin::BuiltIn {
+        settings.scheduler.max_num_seqs = COMPARED_SEQS;
+    }
+    let base = settings.scheduler.clone();
+    let (changed, names) = compared.apply(&base).map_err(|why| Quit::new(Status::Usage, why))?;
+    let found = context.store.obtain(model, IfMissing::Ask, false)?;
+    let load = bench::Load::mixed(args.requests);
+    // An engine can be changed to less than it was made for, not to more.
+    settings.scheduler.max_num_batched_tokens =
+        base.max_num_batched_tokens.max(changed.max_num_batched_tokens);
+    fit(&mut settings, &load.needs(base.max_num_seqs.max(changed.max_num_seqs)), &found.path)?;
+    let threads = settings.threads.unwrap_or_else(script::physical_cores);
+    let mut handle = open::engine(&found, None, settings);
+
+    let progress = Progress::loading();
+    let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
+    drop(progress);
+    let progress = Progress::counting(&names[1]);
+    let repetitions = args.repetitions;
+    let samples = bench::compare(&mut handle, &info, &load, [&base, &changed], repetitions, |i| {
+        progress.set(i.into(), repetitions.into());
+    })?;
+    drop(progress);
+    let ratio = bench::Ratio::new(&info, threads, &load, base.max_num_seqs, names, samples);
+    written(ratio.print(io::stdout().lock(), args.json))
+}
+
+fn prefix(args: &PrefixArgs) -> Result<Status, Quit> {
+    let context = Context::read(args.engine.given())?;
+    let wanted = args.model.as_deref().unwrap_or(&context.settings.options.model);
+    let found = context.store.obtain(wanted, IfMissing::Ask, false)?;
+    let mut settings = context.settings.options.engine.clone();
+    let mut temporary = None;
+    if settings.kv_cache_dir.is_none() {
+        let folder = std::env::temp_dir().join(format!("glassbox-bench-{}", std::process::id()));
+        settings.kv_cache_dir = Some(temporary.insert(Temporary(folder)).0.clone());
+    }
+    let length = args.n_prompt as usize;
+    // One prompt at a time, and room for what is cached of others.
+    let tokens = length + 1;
+    let needs = bench::Needs { sequences: 1, length: tokens, cache_tokens: 2 * tokens, prefix_cache: true };
+    fit(&mut settings, &needs, &found.path)?;
+
+    let start = || {
+        let mut handle = open::engine(&found, None, settings.clone());
+        let progress = Progress::loading();
+        let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
+        Ok::<_, Quit>((handle, info))
+    };
+    let (mut handle, info) = start()?;
+    let prompts = bench::prompts(&info, length, args.repetitions);
+    let mut rows = bench::compute_and_find(&mut handle, &prompts)?.to_vec();
+    bench::shut_down(&mut handle)?;
+    let (mut handle, _) = start()?;
+    rows.push(bench::restore(&mut handle, &prompts)?);
+    bench::shut_down(&mut handle)?;
+    written(bench::print_restored(io::stdout().lock(), &info, length, &rows, args.json))
+}
+
+/// A folder that goes when it is no longer needed.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // It may never have been made; and what is left of it is in a folder for such things.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 const LEAST_CACHE_TOKENS: usize = 256;

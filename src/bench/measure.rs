@@ -1,3 +1,4 @@
+use super::load::Random;
 use super::plan::{Kind, Test};
 use super::timeline::Timeline;
 use crate::base::Clock;
@@ -116,29 +117,11 @@ impl Bench<'_> {
             ..SamplingParams::default()
         };
         let mut timeline = Timeline::new(prompts.len());
-        let mut outcomes = Vec::new();
         let mut aborted = false;
-        // All start in one step: on a fast model the first would end before the last has arrived.
-        self.send(Command::Pause)?;
-        for (i, prompt) in prompts.iter().enumerate() {
-            let prompt = Prompt::Tokens(prompt.clone());
-            let request = Request::new(RequestId(i as u64), prompt, params.clone());
-            self.send(Command::Submit(Box::new(request)))?;
-        }
-        let mut on_their_way = prompts.len();
-        while on_their_way > 0 {
-            for event in self.handle.events.blocking_recv().ok_or_else(engine_gone)? {
-                match event {
-                    Event::Accepted { .. } => on_their_way -= 1,
-                    Event::Finished { outcome, .. } => {
-                        on_their_way -= 1;
-                        outcomes.push(*outcome);
-                    }
-                    Event::LoadFailed(failure) => return Err(failure),
-                    _ => {}
-                }
-            }
-        }
+        let requests = prompts.iter().enumerate().map(|(i, prompt)| {
+            Request::new(RequestId(i as u64), Prompt::Tokens(prompt.clone()), params.clone())
+        });
+        let mut outcomes = hold(self.handle, requests)?;
         let start = self.clock.now();
         self.send(Command::Resume)?;
         while outcomes.len() < prompts.len() {
@@ -162,8 +145,41 @@ impl Bench<'_> {
     }
 
     fn send(&self, command: Command) -> Result<(), Failure> {
-        self.handle.commands.send(command).map_err(|_| engine_gone())
+        send(self.handle, command)
     }
+}
+
+/// Pauses the engine and hands it the requests, so that all start in one step: on a fast model the
+/// first would end before the last has arrived. Gives back what became of those that were refused.
+pub(super) fn hold(
+    handle: &mut Handle,
+    requests: impl Iterator<Item = Request>,
+) -> Result<Vec<Outcome>, Failure> {
+    send(handle, Command::Pause)?;
+    let mut on_their_way = 0;
+    for request in requests {
+        send(handle, Command::Submit(Box::new(request)))?;
+        on_their_way += 1;
+    }
+    let mut refused = Vec::new();
+    while on_their_way > 0 {
+        for event in handle.events.blocking_recv().ok_or_else(engine_gone)? {
+            match event {
+                Event::Accepted { .. } => on_their_way -= 1,
+                Event::Finished { outcome, .. } => {
+                    on_their_way -= 1;
+                    refused.push(*outcome);
+                }
+                Event::LoadFailed(failure) => return Err(failure),
+                _ => {}
+            }
+        }
+    }
+    Ok(refused)
+}
+
+pub(super) fn send(handle: &Handle, command: Command) -> Result<(), Failure> {
+    handle.commands.send(command).map_err(|_| engine_gone())
 }
 
 fn undisturbed(outcomes: &[Outcome]) -> Result<(), Failure> {
@@ -182,28 +198,16 @@ fn undisturbed(outcomes: &[Outcome]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn internal(message: String) -> Failure {
+pub(super) fn internal(message: String) -> Failure {
     Failure::new(FailureKind::Internal, message)
 }
 
-fn engine_gone() -> Failure {
+pub(super) fn engine_gone() -> Failure {
     internal("the engine ended before the measurement did".into())
 }
 
 fn no_time(test: &Test) -> Failure {
     internal(format!("{}: no time passed on the clock", test.name()))
-}
-
-/// SplitMix64 (Steele, Lea and Flood, 2014): tokens without structure, the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
 }
 
 #[cfg(test)]

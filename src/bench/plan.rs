@@ -104,6 +104,8 @@ mod tests {
             n_gen: vec![0, 32],
             n_depth: vec![0, 1024],
             batch: vec![1, 4],
+            compare: None,
+            requests: 32,
             repetitions: 1,
             json: false,
             engine: EngineFlags::default(),

@@ -72,9 +72,7 @@ impl<'a, W: Write> Report<'a, W> {
     pub fn begin(out: W, info: &'a ModelInfo, threads: usize, json: bool) -> io::Result<Self> {
         let mut report = Self { out, info, threads, json, rows: Vec::new() };
         if !json {
-            writeln!(report.out, "{} on {}", visible(&info.name), visible(&info.device))?;
-            writeln!(report.out, "{}", visible(&report.model()))?;
-            writeln!(report.out)?;
+            heading(&mut report.out, info)?;
             writeln!(report.out, "| {:<20} | {:>20} | {:>10} |", "test", "t/s", "median")?;
             writeln!(report.out, "| {:-<20} | {:->19}: | {:->9}: |", "", "", "")?;
         }
@@ -109,17 +107,20 @@ impl<'a, W: Write> Report<'a, W> {
         }
         self.out.flush()
     }
+}
 
-    fn model(&self) -> String {
-        let info = self.info;
-        format!(
-            "{} {}, {:.1} M parameters, {:.1} MiB of weights",
-            info.architecture,
-            info.quantization,
-            info.parameters as f64 / 1e6,
-            info.weights_bytes as f64 / (1 << 20) as f64
-        )
-    }
+/// Which model, on what.
+pub(super) fn heading(out: &mut impl Write, info: &ModelInfo) -> io::Result<()> {
+    writeln!(out, "{} on {}", visible(&info.name), visible(&info.device))?;
+    let model = format!(
+        "{} {}, {:.1} M parameters, {:.1} MiB of weights",
+        info.architecture,
+        info.quantization,
+        info.parameters as f64 / 1e6,
+        info.weights_bytes as f64 / (1 << 20) as f64
+    );
+    writeln!(out, "{}", visible(&model))?;
+    writeln!(out)
 }
 
 #[cfg(test)]

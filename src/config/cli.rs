@@ -1,4 +1,4 @@
-use super::{EngineFlags, PromptFlags, RunArgs, SamplingFlags};
+use super::{Compared, EngineFlags, PromptFlags, RunArgs, SamplingFlags};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
@@ -201,12 +201,37 @@ pub enum BenchCommand {
     /// Prefill and decode rates, as llama-bench measures them
     #[command(after_help = SPEED_HELP)]
     Speed(Box<SpeedArgs>),
+    /// Time to first token of a prompt: computed, found in the KV cache, restored from disk
+    Prefix(Box<PrefixArgs>),
+}
+
+/// The engine is started twice over the folder of `--kv-cache-dir`, else over a temporary one.
+#[derive(Args, Clone, Debug)]
+pub struct PrefixArgs {
+    /// The model [default: what the config file says, else smollm2-135m]
+    #[arg(short, long, value_hint = ValueHint::FilePath)]
+    pub model: Option<String>,
+    /// Prompt tokens
+    #[arg(short = 'p', long, value_name = "N", default_value_t = 2000, value_parser = tokens(1))]
+    pub n_prompt: u32,
+    /// Repetitions, each with a prompt of its own
+    #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: u32,
+    /// A JSON object, with every sample
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub engine: EngineFlags,
 }
 
 const SPEED_HELP: &str = "\
 Every list makes a test for each of its values. pp512 is the prefill of 512 random tokens; tg128 the
 decoding of 128 tokens; `@ d2048` says that 2048 tokens were in the cache before the clock started;
-`x8` that eight sequences ran together (rates are of all of them).";
+`x8` that eight sequences ran together (rates are of all of them).
+
+--compare runs a load of mixed lengths under two settings of one engine, in turn, and prints the ratio:
+static batching (`static`), planning ahead (`async`), or any setting of the scheduler
+(`num_scheduler_steps=4`). Eight sequences run together unless --max-num-seqs says otherwise.";
 
 #[derive(Args, Clone, Debug)]
 pub struct SpeedArgs {
@@ -225,6 +250,12 @@ pub struct SpeedArgs {
     /// Sequences that run together
     #[arg(short = 'b', long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub batch: Vec<u32>,
+    /// Compare with static, async, or NAME=VALUE of the scheduler, under a mixed load
+    #[arg(long, value_name = "SETTING", value_parser = Compared::parse, conflicts_with_all = ["n_prompt", "n_gen", "n_depth", "batch"])]
+    pub compare: Option<Compared>,
+    /// Requests of the mixed load
+    #[arg(long, value_name = "N", default_value_t = 32, requires = "compare", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub requests: u32,
     /// Repetitions of every test
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
@@ -340,6 +371,12 @@ mod tests {
             &["inspect", "logits", "m"],
             &["completions", "cobol"],
             &["bench", "speed", "-r", "0"],
+            &["bench", "prefix", "-p", "0"],
+            &["bench", "speed", "--compare", "statik"],
+            &["bench", "speed", "--compare", "block_size=32"],
+            &["bench", "speed", "--compare", "static", "-b", "4"],
+            &["bench", "speed", "--requests", "8"],
+            &["bench", "speed", "--compare", "static", "--requests", "0"],
             &["replay"],
             &["replay", "t.jsonl", "--speed", "0"],
         ] {
@@ -355,5 +392,17 @@ mod tests {
         let cli = parse(&["bench", "speed", "-p", "128,512", "-b", "1,4", "-n", "0"]).unwrap();
         let Some(Command::Bench(BenchCommand::Speed(args))) = cli.command else { panic!() };
         assert_eq!((args.n_prompt, args.batch, args.n_gen), (vec![128, 512], vec![1, 4], vec![0]));
+    }
+
+    #[test]
+    fn a_comparison_is_a_short_name_or_any_setting_of_the_scheduler() {
+        for line in [&["static"][..], &["async", "--requests", "8"], &["num_scheduler_steps=4", "--json"]] {
+            let cli = parse(&[&["bench", "speed", "--compare"], line].concat()).unwrap();
+            let Some(Command::Bench(BenchCommand::Speed(args))) = cli.command else { panic!() };
+            assert_eq!(args.compare, Some(Compared::parse(line[0]).unwrap()));
+            assert_eq!(args.requests, if line.contains(&"8") { 8 } else { 32 });
+        }
+        let said = parse(&["bench", "speed", "--compare", "batchin=static"]).unwrap_err().to_string();
+        assert!(said.contains("did you mean \"batching\"?"), "{said}");
     }
 }

@@ -1,12 +1,14 @@
 //! What the user typed, the environment and the config file, read once into [`Settings`].
 //!
 //! - `cli`, `flags`: the command line as clap reads it
+//! - `compared`: what `bench speed --compare` changes
 //! - `file`: config.toml and the `GLASSBOX_*` variables
 //! - `resolve`: those laid over one another, each value with its [`Origin`]
 //! - `options`, `settings`: what comes out
 //! - `paths`: where files live
 
 mod cli;
+mod compared;
 mod file;
 mod flags;
 mod options;
@@ -15,9 +17,10 @@ mod resolve;
 mod settings;
 
 pub use cli::{
-    BenchCommand, Cli, Command, DoctorArgs, InspectCommand, LogitsArgs, ModelsCommand, ReplayArgs,
-    ScreenArgs, SpeedArgs, TemplateArgs, TokenizeArgs,
+    BenchCommand, Cli, Command, DoctorArgs, InspectCommand, LogitsArgs, ModelsCommand, PrefixArgs,
+    ReplayArgs, ScreenArgs, SpeedArgs, TemplateArgs, TokenizeArgs,
 };
+pub use compared::Compared;
 pub use file::{ConfigError, from_environment, from_file};
 pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, SamplingFlags, ShowReasoning};
 pub use options::{Device, Options, SETTINGS, SettingSpec, parse_bytes};

@@ -39,6 +39,15 @@ pub struct Scheduler {
     pub(super) tokens_done: u64,
 }
 
+/// What running sequences hold while others are admitted beside them, counted once for a step.
+#[derive(Debug, Default)]
+struct Held {
+    /// Places of the batch.
+    places: usize,
+    /// Blocks that they still need; counted when first asked for.
+    blocks: Option<usize>,
+}
+
 /// What the model can take in a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -79,12 +88,13 @@ impl Scheduler {
             return true;
         }
         self.continue_running(kv, plan);
+        let passed_over = plan.skipped.len();
         let why = match plan.preempted.len() {
             0 => self.admit_waiting(kv, plan),
             // Admitting now would take the very blocks that were just given up.
             victims => Some(Reason::Preempting { victims }),
         };
-        self.note_waiting(why, plan);
+        self.note_waiting(why, passed_over, plan);
         self.look_ahead(kv, plan);
         self.close(plan);
         false
@@ -117,7 +127,7 @@ impl Scheduler {
             self.shares.push((self.running[at], share));
         }
         self.make_rows(kv, plan);
-        self.note_waiting(Some(Reason::Round { left }), plan);
+        self.note_waiting(Some(Reason::Round { left }), plan.skipped.len(), plan);
         self.close(plan);
         true
     }
@@ -210,6 +220,8 @@ impl Scheduler {
         self.form_batch();
         self.order_waiting(kv);
         let threshold = self.long_prefill_threshold();
+        let mut held = Held::default();
+        self.running.iter().for_each(|key| held.places += self.sequences[*key].places());
         let mut at = 0;
         while at < self.waiting.len() {
             let key = self.waiting[at];
@@ -218,11 +230,13 @@ impl Scheduler {
                 at += 1;
                 continue;
             }
-            if let Err(reason) = self.admit(key, threshold, kv, plan) {
+            if let Err(reason) = self.admit(key, threshold, &mut held, kv, plan) {
                 return Some(reason);
             }
             self.waiting.remove(at);
             self.running.push(key);
+            held.places += self.sequences[key].places();
+            held.blocks = held.blocks.map(|blocks| blocks + self.still_needed(key, kv));
         }
         None
     }
@@ -241,10 +255,11 @@ impl Scheduler {
         &mut self,
         key: Key,
         threshold: usize,
+        held: &mut Held,
         kv: &mut BlockManager,
         plan: &mut Plan,
     ) -> Result<(), Reason> {
-        self.has_place()?;
+        self.has_place(held.places)?;
         if let Some(reason) = self.defers_prefills() {
             return Err(reason);
         }
@@ -260,7 +275,8 @@ impl Scheduler {
             return Err(Reason::Unsplit { prompt, left });
         }
         self.estimate_allows(seq, computed, kv)?;
-        self.take_blocks(key, computed, share, kv, plan)?;
+        let reserved = self.reserved(held, kv);
+        self.take_blocks(key, computed, share, reserved, kv, plan)?;
 
         let seq = &mut self.sequences[key];
         if !seq.started {
@@ -294,10 +310,10 @@ impl Scheduler {
         key: Key,
         computed: usize,
         share: Share,
+        reserved: usize,
         kv: &mut BlockManager,
         plan: &mut Plan,
     ) -> Result<(), Reason> {
-        let reserved = self.reserved(kv);
         let seq = &mut self.sequences[key];
         let len = computed + share.tokens;
         // The whole sequence must fit, and so must what running prompts have still to compute:
@@ -315,36 +331,38 @@ impl Scheduler {
         match taken {
             Ok(()) => Ok(()),
             // Round robin: whoever waits for a turn gives way to whose turn it is.
-            Err(_) if self.take_from_holder(key, kv) => self.take_blocks(key, computed, share, kv, plan),
+            Err(_) if self.take_from_holder(key, kv) => {
+                self.take_blocks(key, computed, share, reserved, kv, plan)
+            }
             Err(shortage) => Err(Reason::Blocks(shortage)),
         }
     }
 
     /// Blocks that running sequences still need for tokens they have, and those of the watermark.
-    fn reserved(&self, kv: &BlockManager) -> usize {
+    fn reserved(&self, held: &mut Held, kv: &BlockManager) -> usize {
         if self.running.is_empty() {
             return 0;
         }
         let watermark = (self.settings.watermark * kv.pool().total() as f32).ceil() as usize;
-        let needs = |key: &Key| {
-            let seq = &self.sequences[*key];
-            kv.still_needed(&seq.table, seq.num_tokens())
-        };
-        let running = match self.settings.scheduler_reserve_full_isl {
-            true => self.running.iter().map(needs).sum(),
-            false => 0,
-        };
-        watermark + running
+        let count = || self.running.iter().map(|key| self.still_needed(*key, kv)).sum();
+        watermark + *held.blocks.get_or_insert_with(count)
     }
 
-    fn has_place(&self) -> Result<(), Reason> {
+    /// Blocks kept for a running sequence until it has computed all its tokens.
+    fn still_needed(&self, key: Key, kv: &BlockManager) -> usize {
+        let seq = &self.sequences[key];
+        match self.settings.scheduler_reserve_full_isl {
+            true => kv.still_needed(&seq.table, seq.num_tokens()),
+            false => 0,
+        }
+    }
+
+    fn has_place(&self, places: usize) -> Result<(), Reason> {
         if self.settings.batching == Batching::Static && self.forming == 0 {
             return Err(Reason::Batch { running: self.running.len() });
         }
         let s = &self.settings;
         let most = s.max_num_active_seqs.unwrap_or(s.max_num_seqs).min(s.max_num_seqs);
-        // A prompt that will fork holds a place for each of its choices.
-        let places: usize = self.running.iter().map(|key| self.sequences[*key].choices as usize).sum();
         match places < most {
             true => Ok(()),
             false if s.schedule_policy == SchedulePolicy::RoundRobin => {
@@ -369,14 +387,14 @@ impl Scheduler {
         }
     }
 
-    fn note_waiting(&self, why: Option<Reason>, plan: &mut Plan) {
-        // Those that were passed over have their reason already.
-        let noted = plan.skipped.len();
+    /// `passed_over`: where the reasons begin of those that let others pass, in the queue's order.
+    fn note_waiting(&self, why: Option<Reason>, passed_over: usize, plan: &mut Plan) {
+        let mut noted = passed_over..plan.skipped.len();
         let mut why = why;
         for (ahead, key) in self.waiting.iter().enumerate() {
             let seq = &self.sequences[*key];
-            let passed = seq.loading > 0 || seq.held;
-            if passed && plan.skipped[..noted].iter().any(|skipped| skipped.seq == seq.id) {
+            if noted.start < noted.end && plan.skipped[noted.start].seq == seq.id {
+                noted.start += 1;
                 continue;
             }
             let reason = match why {

@@ -90,6 +90,11 @@ impl Sequence {
         self.tokens.len() - self.prompt_len
     }
 
+    /// Places of the batch that it takes: a prompt that will fork holds one for each choice.
+    pub fn places(&self) -> usize {
+        self.choices as usize
+    }
+
     /// Answer tokens it may still draw, as far as its own limit says.
     pub fn left_to_draw(&self) -> usize {
         let most = self.params.max_tokens.map_or(usize::MAX, |most| most as usize);

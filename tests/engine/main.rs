@@ -10,6 +10,7 @@ mod answers;
 mod batching;
 mod branches;
 mod cache;
+mod comparing;
 mod control;
 mod endings;
 mod harness;

@@ -19,6 +19,14 @@ pub struct Busy {
 
 impl Busy {
     pub fn new(running: usize, waiting: usize) -> Self {
+        let mut busy = Self::arriving(running, waiting);
+        // Prompts first, then a few decodes so that every buffer has its size.
+        (0..40).for_each(|_| busy.step());
+        busy
+    }
+
+    /// Before the first step.
+    pub fn arriving(running: usize, waiting: usize) -> Self {
         let context = 1 << 20;
         let settings = SchedulerSettings {
             max_num_seqs: running,
@@ -38,10 +46,7 @@ impl Busy {
                 _ => unreachable!("the request is in order"),
             }
         }
-        let mut busy = Self { scheduler, kv, plan: Plan::default() };
-        // Prompts first, then a few decodes so that every buffer has its size.
-        (0..40).for_each(|_| busy.step());
-        busy
+        Self { scheduler, kv, plan: Plan::default() }
     }
 
     pub fn schedule(&mut self) {
