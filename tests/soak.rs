@@ -194,6 +194,7 @@ fn trace(number: u64) {
     let groups = match random.below(6) {
         0 => vec![CacheSpec::Full, CacheSpec::Sliding { window: random.between(1, 9) }],
         1 => vec![CacheSpec::Sliding { window: random.between(1, 9) }],
+        2 => vec![CacheSpec::Full, CacheSpec::Recurrent],
         _ => vec![CacheSpec::Full],
     };
     let block_size = random.between(1, 6);

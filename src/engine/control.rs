@@ -73,7 +73,10 @@ impl Engine {
             Work::Control(Command::Replay(_)) => {
                 events.push(Event::Note("only a replay can be moved: glassbox replay FILE".into()));
             }
-            Work::Control(Command::ResetPrefixCache) => self.kv.reset_prefix_cache(),
+            Work::Control(Command::ResetPrefixCache) => {
+                self.kv.reset_prefix_cache();
+                self.tell_kv(events);
+            }
             Work::Control(Command::Shutdown) => {
                 self.shut_down(events);
                 return Next::Stop;
@@ -90,12 +93,14 @@ impl Engine {
     /// Ends everything that is open, so that nobody waits for an engine that is gone.
     pub fn shut_down(&mut self, events: &mut Vec<Event>) {
         self.output.close_all(&FinishReason::Abort, events);
+        self.scheduler.end_all();
+        self.keep_aborted(events);
         self.start_over();
         self.offload.flush();
     }
 
     fn abort(&mut self, id: RequestId, events: &mut Vec<Event>) {
-        self.scheduler.remove(id, &mut self.kv);
+        self.take_out(id, events);
         self.round = 0;
         self.output.close_request(id, &FinishReason::Abort, events);
     }

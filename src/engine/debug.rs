@@ -2,7 +2,7 @@
 
 use super::breakpoints::{Drawn, Seen};
 use super::step::{Engine, Pace};
-use crate::protocol::{Event, SeqId, StepRecord, TokenId, WatchedState};
+use crate::protocol::{Event, SeqId, SequenceState, StepRecord, TokenId, WatchedState};
 use crate::sample::Sampled;
 use crate::text::TextModel;
 use std::collections::HashMap;
@@ -10,6 +10,8 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub struct Watched {
     drawn: Vec<Token>,
+    /// Ended since the last step.
+    ended: Vec<SeqId>,
     /// As of the last step.
     states: HashMap<SeqId, WatchedState>,
 }
@@ -29,12 +31,27 @@ impl Watched {
         self.drawn.push(Token { seq, id, text: text.piece_text(id), entropy, logprob });
     }
 
-    /// States that sequences got into since the last call; one that is gone has finished.
-    fn changes(&mut self, now: HashMap<SeqId, WatchedState>) -> Vec<(SeqId, WatchedState)> {
+    pub fn finished(&mut self, seq: SeqId) {
+        self.ended.push(seq);
+    }
+
+    /// States that sequences got into since the last call. One that came and went within the step had
+    /// a row in it: it ran.
+    fn changes(
+        &mut self,
+        now: HashMap<SeqId, WatchedState>,
+        rows: impl Iterator<Item = SeqId>,
+    ) -> Vec<(SeqId, WatchedState)> {
+        let running = WatchedState::Is(SequenceState::Running);
         let new = now.iter().filter(|(seq, state)| self.states.get(seq) != Some(state));
         let mut changes: Vec<_> = new.map(|(seq, state)| (*seq, *state)).collect();
-        let gone = self.states.keys().filter(|seq| !now.contains_key(seq));
-        changes.extend(gone.map(|seq| (*seq, WatchedState::Finished)));
+        let ran = rows.filter(|seq| !now.contains_key(seq) && self.states.get(seq) != Some(&running));
+        changes.extend(ran.map(|seq| (seq, running)));
+        // Also those that a failed step took away.
+        self.ended.extend(self.states.keys().filter(|seq| !now.contains_key(seq)));
+        self.ended.sort_unstable();
+        self.ended.dedup();
+        changes.extend(self.ended.drain(..).map(|seq| (seq, WatchedState::Finished)));
         changes.sort_by_key(|(seq, _)| *seq);
         self.states = now;
         changes
@@ -48,7 +65,7 @@ impl Engine {
             return;
         }
         let now = self.scheduler.all().map(|seq| (seq.id, WatchedState::Is(seq.state))).collect();
-        let states = self.watched.changes(now);
+        let states = self.watched.changes(now, record.rows.iter().map(|row| row.seq));
         let tokens = std::mem::take(&mut self.watched.drawn);
         let drawn: Vec<Drawn> = tokens
             .iter()
@@ -71,7 +88,6 @@ impl Engine {
     /// Sequences are in the states they are in: only what changes from here on is news.
     pub(super) fn watch_from_here(&mut self) {
         let now = self.scheduler.all().map(|seq| (seq.id, WatchedState::Is(seq.state))).collect();
-        self.watched.changes(now);
-        self.watched.drawn.clear();
+        self.watched = Watched { states: now, ..Watched::default() };
     }
 }

@@ -66,7 +66,8 @@ impl Scheduler {
         let promised = |seq: &Sequence| {
             // One that ignores the end token uses all it may.
             let ratio = if seq.params.ignore_eos { 1.0 } else { self.estimate.ratio() };
-            answer_left(seq, self.context()) as f64 * ratio
+            let prompt_left = seq.num_tokens() - seq.num_computed;
+            prompt_left as f64 + answer_left(seq, self.context()) as f64 * ratio
         };
         let running: f64 = self.running.iter().map(|key| promised(&self.sequences[*key])).sum();
         let free = kv.pool().available() * kv.block_size();

@@ -15,14 +15,33 @@ pub struct Finished {
 }
 
 impl Engine {
-    /// Remembers the sequences that end with this step, before the scheduler drops them.
+    /// Remembers the sequences that have ended, before the scheduler drops them.
     pub(super) fn keep_finished(&mut self) -> Result<(), DeviceError> {
-        let Self { scheduler, offload, kv, runner, finished, .. } = self;
+        let Self { scheduler, offload, kv, runner, finished, watched, breakpoints, .. } = self;
         for seq in scheduler.all().filter(|seq| seq.ended) {
-            offload.keep(seq, kv, &mut **runner)?;
-            finished.push(Finished { seq: seq.fork(seq.id.choice, BlockTable::default(), 0) });
+            if !breakpoints.is_empty() {
+                watched.finished(seq.id);
+            }
+            if seq.started {
+                finished.push(Finished { seq: seq.fork(seq.id.choice, BlockTable::default(), 0) });
+                offload.keep(seq, kv, &mut **runner)?;
+            }
         }
         Ok(())
+    }
+
+    /// Takes a request out, wherever it is; its blocks are free at once.
+    pub(super) fn take_out(&mut self, request: RequestId, events: &mut Vec<Event>) {
+        self.scheduler.end(request);
+        self.keep_aborted(events);
+        self.scheduler.settle(&mut Vec::new(), &mut self.kv);
+    }
+
+    /// What was said before the end came from outside is worth as much as a finished answer.
+    pub(super) fn keep_aborted(&mut self, events: &mut Vec<Event>) {
+        if let Err(error) = self.keep_finished() {
+            events.push(Event::Note(format!("what was computed is not kept on disk: {error}")));
+        }
     }
 
     pub(super) fn fork(&mut self, request: ForkRequest, events: &mut Vec<Event>) {
@@ -39,11 +58,11 @@ impl Engine {
                 let (id, prompt_tokens) = (request.id, seq.prompt_len);
                 events.push(Event::Accepted { id, prompt_tokens, rendered: String::new() });
                 self.output.retell(&seq, events);
-                if seq.table.is_empty() {
-                    self.scheduler.push(seq);
-                } else {
-                    self.scheduler.push_running(seq, &mut self.kv);
-                }
+                let key = match seq.table.is_empty() {
+                    true => self.scheduler.push(seq),
+                    false => self.scheduler.push_running(seq, &mut self.kv),
+                };
+                self.offload.begin(key, &mut self.scheduler, &mut self.kv);
                 self.round = 0;
             }
         }

@@ -5,13 +5,16 @@
 //! | `step` | [`Engine`] and its loop: schedule, launch, sample, account. Read this first |
 //! | `sequence`, `sequences` | one continuation: its tokens, and how many of them are computed; all of them |
 //! | `scheduler`, `plan` | who gets how many tokens in a step, and why others do not |
-//! | `queue`, `preempt`, `estimate` | who is looked at first; who gives way; SGLang's bet on answers' lengths |
+//! | `limits`, `queue` | what holds a sequence back; who is looked at first |
+//! | `preempt`, `estimate` | who gives way when blocks run out; SGLang's bet on answers' lengths |
+//! | `rounds` | several steps for one plan |
+//! | `lifecycle` | sequences come, branch and leave between steps |
 //! | `overlap` | the next step planned while one runs |
 //! | `offload` | host memory and disk for blocks |
-//! | `fork` | branches of running and finished sequences |
-//! | `account` | what a step's samples mean for its sequences; forks |
+//! | `fork` | branches of running and finished sequences; what is kept of those that end |
+//! | `account` | what a step's samples mean for its sequences |
 //! | `output`, `stream` | tokens to events; the only place that ends a choice |
-//! | `breakpoints`, `debug` | whether a step met a breakpoint, and why; what then holds the engine |
+//! | `breakpoints`, `debug` | whether a step met a breakpoint, and why; what is looked at for it |
 //! | `control` | commands between steps |
 //! | `intake` | a request to a sequence, or a refusal |
 //! | `stats`, `view` | step records, counters, the snapshot |
@@ -25,12 +28,15 @@ mod estimate;
 mod fork;
 mod host;
 mod intake;
+mod lifecycle;
+mod limits;
 mod offload;
 mod output;
 mod overlap;
 mod plan;
 mod preempt;
 mod queue;
+mod rounds;
 mod scheduler;
 mod sequence;
 mod sequences;

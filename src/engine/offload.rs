@@ -8,6 +8,7 @@ use crate::config::EngineSettings;
 use crate::kv::{BlockManager, CacheKey, DiskStore, HostSlot, Moves};
 use crate::model::{DeviceError, ModelLimits, Runner};
 use crate::protocol::{Event, TierView};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -75,11 +76,18 @@ impl Offload {
     pub fn begin(&mut self, key: Key, scheduler: &mut Scheduler, kv: &mut BlockManager) {
         let Some(disk) = &mut self.disk else { return };
         let seq = &mut scheduler.sequences[key];
-        if !seq.reads_cache() {
+        // A branch of a running sequence has all it needs.
+        if !seq.reads_cache() || !seq.table.is_empty() {
             return;
         }
-        let store = &disk.store;
-        let mut wanted = kv.disk_wanted(seq.prefix(), seq.tokens.len(), &|key| store.contains(key));
+        let (store, misses) = (&disk.store, Cell::new(0));
+        let contains = |key: &CacheKey| {
+            let is_there = store.contains(key);
+            misses.set(misses.get() + u64::from(!is_there));
+            is_there
+        };
+        let mut wanted = kv.disk_wanted(seq.prefix(), seq.tokens.len(), &contains);
+        disk.store.count_misses(misses.get());
         wanted.retain(|key| {
             if !disk.reading.contains_key(key) {
                 let Some(slot) = kv.host_slot_for(*key) else { return false };
@@ -135,12 +143,19 @@ impl Offload {
         runner: &mut dyn Runner,
     ) -> Result<(), DeviceError> {
         let Some(disk) = &mut self.disk else { return Ok(()) };
+        let dropped = disk.store.dropped();
         for (key, block) in kv.keys_of(&seq.table, seq.prefix(), 0) {
             if !disk.store.contains(&key) {
                 let mut bytes = vec![0; self.bytes_per_block];
                 runner.read_block(block, &mut bytes)?;
                 disk.store.write(key, bytes);
             }
+        }
+        match disk.store.dropped() - dropped {
+            0 => {}
+            n => self
+                .notes
+                .push(format!("{n} cached blocks are not kept on disk: too many wait to be written")),
         }
         Ok(())
     }
@@ -152,10 +167,9 @@ impl Offload {
         }
     }
 
-    /// The block manager was reset: slots mean nothing any more.
+    /// All sequences are gone. What is on its way from disk still comes, and has its slot.
     pub fn reset(&mut self) {
         if let Some(disk) = &mut self.disk {
-            disk.reading.clear();
             disk.waits.clear();
         }
     }

@@ -23,7 +23,7 @@ impl Scheduler {
                 Err(shortage) => shortage,
             };
             // Who waits for a turn gives way before anyone who runs.
-            if self.take_from_holder(key, kv) {
+            if self.take_from_holder(key, shortage, kv, plan) {
                 continue;
             }
             let victim = self.victim();
@@ -118,13 +118,23 @@ impl Scheduler {
     }
 
     /// Frees the blocks of whoever waits longest for its next turn; false when nobody holds any.
-    pub(super) fn take_from_holder(&mut self, for_key: Key, kv: &mut BlockManager) -> bool {
+    pub(super) fn take_from_holder(
+        &mut self,
+        for_key: Key,
+        shortage: Shortage,
+        kv: &mut BlockManager,
+        plan: &mut Plan,
+    ) -> bool {
         let holds = |key: &&Key| **key != for_key && !self.sequences[**key].table.is_empty();
         let Some(holder) = self.waiting.iter().rev().find(holds).copied() else { return false };
+        let by = self.sequences[for_key].id;
+        let before = kv.pool().available();
         let seq = &mut self.sequences[holder];
         kv.release(&mut seq.table);
         (seq.num_computed, seq.state) = (0, SequenceState::Preempted);
         seq.preemptions += 1;
+        let blocks_freed = kv.pool().available() - before;
+        plan.preempted.push(Preemption { seq: seq.id, blocks_freed, swapped: false, by, shortage });
         true
     }
 

@@ -50,6 +50,7 @@ impl Scheduler {
 
     /// Sorts the queue as `schedule_policy` says; priority, where it is on, comes first.
     pub(super) fn order_waiting(&mut self, kv: &mut BlockManager) {
+        self.in_batch.clear();
         let policy = match self.settings.schedule_policy {
             // Round robin has turned it; first come, first served needs nothing.
             Policy::Fcfs | Policy::RoundRobin => return,
@@ -91,12 +92,14 @@ impl Scheduler {
         let mut ranks = HashMap::new();
         for at in 0..self.waiting.len() {
             let key = self.waiting[at];
-            let matched = self.look_up_waiting(key, kv);
+            let matched = self.look_up(key, kv);
             let mut rank = -(matched as f64);
             if matched <= IN_BATCH_TOKENS
                 && let Some(prefix) = self.common_prefix(key, kv.block_size())
-                && *first_with.entry(prefix).or_insert(key) != key
+                && let first = *first_with.entry(prefix).or_insert(key)
+                && first != key
             {
+                self.in_batch.insert(key, first);
                 rank = f64::MAX;
             }
             ranks.insert(key, rank);
@@ -147,17 +150,11 @@ impl Scheduler {
         let mut ranks = HashMap::new();
         for at in 0..self.waiting.len() {
             let key = self.waiting[at];
-            let matched = self.look_up_waiting(key, kv);
+            let matched = self.look_up(key, kv);
             let seq = &self.sequences[key];
             ranks.insert(key, rank(seq, seq.num_tokens() - matched));
         }
         ranks
-    }
-
-    fn look_up_waiting(&mut self, key: Key, kv: &mut BlockManager) -> usize {
-        let seq = &self.sequences[key];
-        kv.find_prefix(seq.prefix(), seq.tokens.len(), &mut self.hits);
-        self.hits.tokens()
     }
 }
 

@@ -1,17 +1,18 @@
 use super::estimate::Estimate;
+use super::limits::Held;
 use super::plan::Plan;
 use super::sequence::{Sequence, Share};
 use super::sequences::{Key, Sequences};
 use crate::kv::{BlockManager, Hits};
 use crate::protocol::{
-    Batching, Reason, RequestId, SchedulePolicy, SchedulerSettings, SchedulingPolicy, SequenceState, Slots,
-    Waiting,
+    Batching, Reason, RequestId, RowKind, SchedulerSettings, SchedulingPolicy, SequenceState, Slots, Waiting,
 };
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// Who gets how many tokens in a step, as vLLM V1's scheduler: running sequences first, each given
 /// tokens until it catches up or the budget is used; then the queue, head first. When blocks run
-/// out, a running sequence gives way (`preempt`). `queue` orders those that wait.
+/// out, a running sequence gives way (`preempt`). `queue` orders those that wait, `limits` holds them
+/// back.
 #[derive(Debug)]
 pub struct Scheduler {
     pub sequences: Sequences,
@@ -20,7 +21,7 @@ pub struct Scheduler {
     /// The first is looked at first.
     pub(super) waiting: VecDeque<Key>,
     pub(super) settings: SchedulerSettings,
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
     pub(super) estimate: Estimate,
     /// Shares of running sequences, before they become rows: a victim's is taken back.
     pub(super) shares: Vec<(Key, Share)>,
@@ -28,24 +29,21 @@ pub struct Scheduler {
     order: Vec<Key>,
     /// Memory of prefix lookups, used again.
     pub(super) hits: Hits,
+    /// While sequences are admitted.
+    pub(super) held: Held,
     /// Static batching: members of the batch still to be admitted, and its size.
-    forming: usize,
-    batch_size: usize,
+    pub(super) forming: usize,
+    pub(super) batch_size: usize,
     /// Steps since one had a prompt in it.
-    since_prefill: u32,
+    pub(super) since_prefill: u32,
+    /// The last step that took prompts left some waiting.
+    pub(super) prefill_capacity_bound: bool,
+    /// Who lets whom fill the cache with their common prefix first.
+    pub(super) in_batch: HashMap<Key, Key>,
     pub(super) steps: u64,
     /// Sequences that ever arrived, and tokens computed so far.
-    arrivals: u64,
+    pub(super) arrivals: u64,
     pub(super) tokens_done: u64,
-}
-
-/// What running sequences hold while others are admitted beside them, counted once for a step.
-#[derive(Debug, Default)]
-struct Held {
-    /// Places of the batch.
-    places: usize,
-    /// Blocks that they still need; counted when first asked for.
-    blocks: Option<usize>,
 }
 
 /// What the model can take in a step.
@@ -69,9 +67,12 @@ impl Scheduler {
             shares: Vec::new(),
             order: Vec::new(),
             hits: Hits::default(),
+            held: Held::default(),
             forming: 0,
             batch_size: 0,
             since_prefill: 0,
+            prefill_capacity_bound: false,
+            in_batch: HashMap::new(),
             steps: 0,
             arrivals: 0,
             tokens_done: 0,
@@ -87,10 +88,12 @@ impl Scheduler {
         if round > 0 && self.repeat(round, kv, plan) {
             return true;
         }
-        self.continue_running(kv, plan);
+        self.turn();
+        let deferred = self.defers_prefills();
+        self.continue_running(deferred, kv, plan);
         let passed_over = plan.skipped.len();
         let why = match plan.preempted.len() {
-            0 => self.admit_waiting(kv, plan),
+            0 => self.admit_waiting(deferred, kv, plan),
             // Admitting now would take the very blocks that were just given up.
             victims => Some(Reason::Preempting { victims }),
         };
@@ -100,46 +103,13 @@ impl Scheduler {
         false
     }
 
-    /// The same rows again, each for its next token, when there is nothing to decide: all of them
-    /// decode and have their blocks (`num_scheduler_steps`). False, and nothing planned, otherwise.
-    fn repeat(&mut self, left: u32, kv: &mut BlockManager, plan: &mut Plan) -> bool {
-        let decodes =
-            |seq: &Sequence| !seq.held && !seq.is_prefill() && !seq.is_saturated(self.bounds.context);
-        if self.running.is_empty()
-            || self.running.len() > plan.tokens_left.min(plan.outputs_left)
-            || self.running.len() > self.settings.max_num_seqs
-            || !self.running.iter().all(|key| decodes(&self.sequences[*key]))
-        {
-            return false;
-        }
-        for key in &self.running {
-            let seq = &mut self.sequences[*key];
-            let (computed, len) = (seq.num_computed, seq.num_computed + 1);
-            if kv.grow(&mut seq.table, computed, len, &mut plan.moves).is_err() {
-                // What grew stays: the plan that is made instead goes on from there.
-                return false;
-            }
-        }
-        for at in 0..self.running.len() {
-            let seq = &self.sequences[self.running[at]];
-            let share = seq.share(seq.num_computed, 1, 1);
-            plan.charge(share);
-            self.shares.push((self.running[at], share));
-        }
-        self.make_rows(kv, plan);
-        self.note_waiting(Some(Reason::Round { left }), plan.skipped.len(), plan);
-        self.close(plan);
-        true
-    }
-
     // ---- phase one: those that run ----
 
-    fn continue_running(&mut self, kv: &mut BlockManager, plan: &mut Plan) {
-        self.turn();
-        self.order.clear();
-        self.order.extend(&self.running);
-        let (threshold, deferred) = (self.long_prefill_threshold(), self.defers_prefills());
-        let order = std::mem::take(&mut self.order);
+    fn continue_running(&mut self, deferred: Option<Reason>, kv: &mut BlockManager, plan: &mut Plan) {
+        let threshold = self.long_prefill_threshold();
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        order.extend(&self.running);
         for (at, key) in order.iter().copied().enumerate() {
             // A victim of one before it.
             if self.sequences[key].state != SequenceState::Running {
@@ -185,7 +155,7 @@ impl Scheduler {
     }
 
     /// The shares become rows, in the order of the queue.
-    fn make_rows(&mut self, kv: &mut BlockManager, plan: &mut Plan) {
+    pub(super) fn make_rows(&mut self, kv: &mut BlockManager, plan: &mut Plan) {
         for (key, share) in self.shares.drain(..) {
             let seq = &mut self.sequences[key];
             plan.push(key, seq, share);
@@ -193,35 +163,32 @@ impl Scheduler {
         }
     }
 
-    /// While there are other sequences, a long prompt may not take the whole budget.
-    fn long_prefill_threshold(&self) -> usize {
-        let s = &self.settings;
-        let sequences = self.running.len() + self.waiting.len();
-        match s.long_prefill_token_threshold {
-            0 => usize::MAX,
-            _ if sequences <= 1 => usize::MAX,
-            threshold if s.long_prefill_token_threshold_adaptive => threshold.max(self.budget() / sequences),
-            threshold => threshold,
-        }
-    }
-
-    /// `prefill_schedule_interval`: prompts, running and waiting ones, sit out while something decodes.
-    fn defers_prefills(&self) -> Option<Reason> {
-        let of = self.settings.prefill_schedule_interval;
-        let steps = self.since_prefill;
-        let decoding = || self.running.iter().any(|key| !self.sequences[*key].is_prefill());
-        (of > 1 && steps + 1 < of && decoding()).then_some(Reason::Interval { steps, of })
-    }
-
     // ---- phase two: those that wait ----
 
     /// Admits from the head of the queue; gives back why the first that was not skipped must wait.
-    fn admit_waiting(&mut self, kv: &mut BlockManager, plan: &mut Plan) -> Option<Reason> {
+    fn admit_waiting(
+        &mut self,
+        deferred: Option<Reason>,
+        kv: &mut BlockManager,
+        plan: &mut Plan,
+    ) -> Option<Reason> {
         self.form_batch();
         self.order_waiting(kv);
+        let why = self.admit_from_head(deferred, kv, plan);
+        if deferred.is_none() {
+            self.prefill_capacity_bound = self.waiting.iter().any(|key| self.skips(*key).is_none());
+        }
+        why
+    }
+
+    fn admit_from_head(
+        &mut self,
+        deferred: Option<Reason>,
+        kv: &mut BlockManager,
+        plan: &mut Plan,
+    ) -> Option<Reason> {
         let threshold = self.long_prefill_threshold();
-        let mut held = Held::default();
-        self.running.iter().for_each(|key| held.places += self.sequences[*key].places());
+        self.held = self.count_places();
         let mut at = 0;
         while at < self.waiting.len() {
             let key = self.waiting[at];
@@ -230,13 +197,12 @@ impl Scheduler {
                 at += 1;
                 continue;
             }
-            if let Err(reason) = self.admit(key, threshold, &mut held, kv, plan) {
+            if let Err(reason) = self.admit(key, threshold, deferred, kv, plan) {
                 return Some(reason);
             }
             self.waiting.remove(at);
             self.running.push(key);
-            held.places += self.sequences[key].places();
-            held.blocks = held.blocks.map(|blocks| blocks + self.still_needed(key, kv));
+            self.hold(key, kv);
         }
         None
     }
@@ -255,12 +221,12 @@ impl Scheduler {
         &mut self,
         key: Key,
         threshold: usize,
-        held: &mut Held,
+        deferred: Option<Reason>,
         kv: &mut BlockManager,
         plan: &mut Plan,
     ) -> Result<(), Reason> {
-        self.has_place(held.places)?;
-        if let Some(reason) = self.defers_prefills() {
+        self.has_place()?;
+        if let Some(reason) = deferred.filter(|_| self.sequences[key].is_prefill()) {
             return Err(reason);
         }
         let computed = self.look_up(key, kv);
@@ -270,13 +236,12 @@ impl Scheduler {
         if share.tokens == 0 {
             return Err(self.used_up(plan));
         }
-        let prompt = seq.num_tokens() - computed;
+        let prompt = (seq.num_tokens() - computed).min(threshold);
         if !self.settings.enable_chunked_prefill && prompt > left && prompt <= self.budget() {
             return Err(Reason::Unsplit { prompt, left });
         }
         self.estimate_allows(seq, computed, kv)?;
-        let reserved = self.reserved(held, kv);
-        self.take_blocks(key, computed, share, reserved, kv, plan)?;
+        self.take_blocks(key, computed, share, kv, plan)?;
 
         let seq = &mut self.sequences[key];
         if !seq.started {
@@ -293,7 +258,7 @@ impl Scheduler {
     }
 
     /// Tokens that need not be computed: held, swapped out, or found in the cache.
-    fn look_up(&mut self, key: Key, kv: &mut BlockManager) -> usize {
+    pub(super) fn look_up(&mut self, key: Key, kv: &mut BlockManager) -> usize {
         let seq = &self.sequences[key];
         self.hits.clear();
         if !seq.table.is_empty() || seq.swapped.is_some() {
@@ -310,10 +275,10 @@ impl Scheduler {
         key: Key,
         computed: usize,
         share: Share,
-        reserved: usize,
         kv: &mut BlockManager,
         plan: &mut Plan,
     ) -> Result<(), Reason> {
+        let reserved = self.reserved(kv);
         let seq = &mut self.sequences[key];
         let len = computed + share.tokens;
         // The whole sequence must fit, and so must what running prompts have still to compute:
@@ -328,67 +293,16 @@ impl Scheduler {
             };
             table.map(|table| (seq.table, seq.swapped) = (table, None))
         };
-        match taken {
-            Ok(()) => Ok(()),
-            // Round robin: whoever waits for a turn gives way to whose turn it is.
-            Err(_) if self.take_from_holder(key, kv) => {
-                self.take_blocks(key, computed, share, reserved, kv, plan)
-            }
-            Err(shortage) => Err(Reason::Blocks(shortage)),
-        }
-    }
-
-    /// Blocks that running sequences still need for tokens they have, and those of the watermark.
-    fn reserved(&self, held: &mut Held, kv: &BlockManager) -> usize {
-        if self.running.is_empty() {
-            return 0;
-        }
-        let watermark = (self.settings.watermark * kv.pool().total() as f32).ceil() as usize;
-        let count = || self.running.iter().map(|key| self.still_needed(*key, kv)).sum();
-        watermark + *held.blocks.get_or_insert_with(count)
-    }
-
-    /// Blocks kept for a running sequence until it has computed all its tokens.
-    fn still_needed(&self, key: Key, kv: &BlockManager) -> usize {
-        let seq = &self.sequences[key];
-        match self.settings.scheduler_reserve_full_isl {
-            true => kv.still_needed(&seq.table, seq.num_tokens()),
-            false => 0,
-        }
-    }
-
-    fn has_place(&self, places: usize) -> Result<(), Reason> {
-        if self.settings.batching == Batching::Static && self.forming == 0 {
-            return Err(Reason::Batch { running: self.running.len() });
-        }
-        let s = &self.settings;
-        let most = s.max_num_active_seqs.unwrap_or(s.max_num_seqs).min(s.max_num_seqs);
-        match places < most {
-            true => Ok(()),
-            false if s.schedule_policy == SchedulePolicy::RoundRobin => {
-                Err(Reason::Turn { slice_ms: s.time_slice_ms, ahead: self.running.len() })
-            }
-            false => Err(Reason::Slots { running: places.min(most), most }),
-        }
-    }
-
-    /// Static batching: a new batch is whoever waits when the last one has finished.
-    fn form_batch(&mut self) {
-        if self.running.is_empty() {
-            self.forming = self.waiting.len().min(self.settings.max_num_seqs);
-            self.batch_size = self.forming;
-        }
-    }
-
-    fn used_up(&self, plan: &Plan) -> Reason {
-        match plan.tokens_left {
-            0 => Reason::Budget { tokens: self.budget() },
-            _ => Reason::Outputs { outputs: self.bounds.outputs },
+        let Err(shortage) = taken else { return Ok(()) };
+        // Round robin: whoever waits for a turn gives way to whose turn it is.
+        match self.take_from_holder(key, shortage, kv, plan) {
+            true => self.take_blocks(key, computed, share, kv, plan),
+            false => Err(Reason::Blocks(shortage)),
         }
     }
 
     /// `passed_over`: where the reasons begin of those that let others pass, in the queue's order.
-    fn note_waiting(&self, why: Option<Reason>, passed_over: usize, plan: &mut Plan) {
+    pub(super) fn note_waiting(&self, why: Option<Reason>, passed_over: usize, plan: &mut Plan) {
         let mut noted = passed_over..plan.skipped.len();
         let mut why = why;
         for (ahead, key) in self.waiting.iter().enumerate() {
@@ -401,15 +315,22 @@ impl Scheduler {
                 Some(reason @ (Reason::Preempting { .. } | Reason::Round { .. } | Reason::Batch { .. })) => {
                     reason
                 }
-                _ => why.take().unwrap_or(Reason::Behind { ahead }),
+                _ => why.take().unwrap_or_else(|| self.behind(key, ahead)),
             };
             plan.skipped.push(Waiting { seq: seq.id, reason });
         }
     }
 
-    fn close(&mut self, plan: &mut Plan) {
-        use crate::protocol::RowKind::Prefill;
-        let prefills = plan.rows.iter().any(|row| row.kind == Prefill);
+    fn behind(&self, key: &Key, ahead: usize) -> Reason {
+        let first = self.in_batch.get(key).and_then(|first| self.sequences.get(*first));
+        match first.filter(|first| first.state != SequenceState::Running) {
+            Some(first) => Reason::InBatchPrefix { by: first.id },
+            None => Reason::Behind { ahead },
+        }
+    }
+
+    pub(super) fn close(&mut self, plan: &mut Plan) {
+        let prefills = plan.rows.iter().any(|row| row.kind == RowKind::Prefill);
         self.since_prefill = if prefills { 0 } else { self.since_prefill.saturating_add(1) };
         self.tokens_done += plan.batch.tokens.len() as u64;
         self.estimate.step(&plan.rows);
@@ -419,20 +340,6 @@ impl Scheduler {
         };
         plan.slots = Slots { all: self.settings.max_num_seqs, used: plan.rows.len(), idle };
         plan.seal();
-    }
-
-    /// Blocks for the tokens of a whole round, where they are free.
-    fn look_ahead(&mut self, kv: &mut BlockManager, plan: &mut Plan) {
-        let ahead = self.settings.num_scheduler_steps as usize - 1;
-        if ahead == 0 || plan.rows.iter().any(|row| row.kind == crate::protocol::RowKind::Prefill) {
-            return;
-        }
-        for row in &plan.rows {
-            let seq = &mut self.sequences[row.key];
-            let most = self.bounds.context.min(seq.num_computed + ahead.min(seq.left_to_draw()));
-            // A shortage only ends the round early.
-            let _ = kv.grow(&mut seq.table, seq.num_computed, most.max(seq.num_computed), &mut plan.moves);
-        }
     }
 
     pub(super) fn budget(&self) -> usize {
@@ -447,114 +354,6 @@ impl Scheduler {
 
     pub fn settings(&self) -> &SchedulerSettings {
         &self.settings
-    }
-
-    /// New settings, from the next step on; those the model cannot take are refused whole.
-    pub fn configure(&mut self, settings: SchedulerSettings) -> Result<(), String> {
-        if settings.max_num_batched_tokens > self.bounds.tokens {
-            return Err(format!(
-                "max_num_batched_tokens can be at most {}, for which the model's memory was planned",
-                self.bounds.tokens
-            ));
-        }
-        if settings.schedule_conservativeness != self.settings.schedule_conservativeness {
-            self.estimate = Estimate::new(settings.schedule_conservativeness);
-        }
-        self.settings = settings;
-        self.forming = self.forming.min(self.settings.max_num_seqs);
-        self.restore_order();
-        Ok(())
-    }
-
-    /// A new sequence, behind all that rank as high.
-    pub fn push(&mut self, mut seq: Sequence) -> Key {
-        (seq.arrival, seq.arrived_at_tokens) = (self.arrivals, self.tokens_done);
-        self.arrivals += 1;
-        let key = self.sequences.insert(seq);
-        self.enqueue(key);
-        key
-    }
-
-    /// A sequence that has computed something and may go on at once, if there is a place.
-    pub fn push_running(&mut self, mut seq: Sequence, kv: &mut BlockManager) -> Key {
-        if self.running.len() < self.settings.max_num_seqs && self.settings.batching == Batching::Continuous {
-            (seq.arrival, seq.arrived_at_tokens) = (self.arrivals, self.tokens_done);
-            self.arrivals += 1;
-            seq.state = SequenceState::Running;
-            let key = self.sequences.insert(seq);
-            self.running.push(key);
-            return key;
-        }
-        kv.release(&mut seq.table);
-        (seq.num_computed, seq.state) = (0, SequenceState::Waiting);
-        self.push(seq)
-    }
-
-    /// Takes out sequences that ended, and puts `born` behind their parents. Those for which no
-    /// place is left wait at the front of the queue.
-    pub fn settle(&mut self, born: &mut Vec<(Key, Sequence)>, kv: &mut BlockManager) {
-        let Self { running, waiting, sequences, .. } = self;
-        let ended = |sequences: &Sequences, key: &Key| sequences[*key].ended;
-        let any = running.iter().chain(&*waiting).any(|key| ended(sequences, key));
-        if born.is_empty() && !any {
-            return;
-        }
-        let alive = running.iter().filter(|key| !ended(sequences, key)).count();
-        let mut free = self.settings.max_num_seqs.saturating_sub(alive);
-        let mut overflow = Vec::new();
-        let mut newest = None;
-        for (parent, mut child) in born.drain(..) {
-            // Behind its older siblings. A parent may have lost its place while its last step ran.
-            let before = newest.filter(|(of, _)| *of == parent).map_or(parent, |(_, sibling)| sibling);
-            let behind = running.iter().position(|key| *key == before);
-            match behind {
-                _ if child.ended => kv.release(&mut child.table),
-                Some(at) if free > 0 && child.num_computed > 0 => {
-                    free -= 1;
-                    child.state = SequenceState::Running;
-                    let key = sequences.insert(child);
-                    running.insert(at + 1, key);
-                    newest = Some((parent, key));
-                }
-                _ => {
-                    kv.release(&mut child.table);
-                    (child.num_computed, child.state) = (0, SequenceState::Waiting);
-                    overflow.push(sequences.insert(child));
-                }
-            }
-        }
-        let mut stays = |key: &mut Key| {
-            let stays = !ended(sequences, key);
-            if !stays {
-                drop_sequence(sequences, *key, kv);
-            }
-            stays
-        };
-        running.retain_mut(&mut stays);
-        waiting.retain_mut(&mut stays);
-        overflow.into_iter().rev().for_each(|key| self.requeue(key));
-    }
-
-    /// Takes every sequence of the request out, wherever it is; its blocks are free at once.
-    pub fn remove(&mut self, request: RequestId, kv: &mut BlockManager) {
-        let Self { running, waiting, sequences, .. } = self;
-        let mut keep = |key: &mut Key| {
-            let other = sequences[*key].id.request != request;
-            if !other {
-                drop_sequence(sequences, *key, kv);
-            }
-            other
-        };
-        running.retain_mut(&mut keep);
-        waiting.retain_mut(&mut keep);
-    }
-
-    /// Forgets all sequences; their tables are void.
-    pub fn reset(&mut self) {
-        self.waiting.clear();
-        self.running.clear();
-        self.shares.clear();
-        self.sequences.clear();
     }
 
     pub fn is_idle(&self) -> bool {
@@ -574,26 +373,6 @@ impl Scheduler {
         self.sequences.iter_mut().filter(move |seq| seq.id.request == request)
     }
 
-    /// Every living sequence stands in exactly one queue, and in the right one.
-    pub fn check(&self) -> Result<(), String> {
-        let queued = self.running.len() + self.waiting.len();
-        if queued != self.sequences.len() {
-            return Err(format!("{queued} places in queues for {} sequences", self.sequences.len()));
-        }
-        let mut seen: std::collections::HashSet<Key> = std::collections::HashSet::with_capacity(queued);
-        for (key, runs) in
-            self.running.iter().map(|k| (k, true)).chain(self.waiting.iter().map(|k| (k, false)))
-        {
-            let Some(seq) = self.sequences.get(*key) else {
-                return Err("a queue holds a sequence that is gone".into());
-            };
-            if !seen.insert(*key) || runs != (seq.state == SequenceState::Running) {
-                return Err(format!("sequence {} is {:?} and stands in a wrong queue", seq.id, seq.state));
-            }
-        }
-        Ok(())
-    }
-
     /// Whether `policy = priority` ranks sequences.
     pub(super) fn by_priority(&self) -> bool {
         self.settings.scheduling_policy == SchedulingPolicy::Priority
@@ -605,12 +384,4 @@ fn offer(seq: &mut Sequence, kv: &mut BlockManager) {
     let len = seq.num_computed.min(seq.tokens.len());
     let Sequence { table, tokens, chain, priority, .. } = seq;
     kv.offer(table, crate::kv::Prefix { tokens, chain, priority: *priority }, len);
-}
-
-fn drop_sequence(sequences: &mut Sequences, key: Key, kv: &mut BlockManager) {
-    let Some(mut seq) = sequences.remove(key) else { return };
-    kv.release(&mut seq.table);
-    if let Some(swapped) = seq.swapped {
-        kv.drop_swapped(swapped);
-    }
 }

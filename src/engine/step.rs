@@ -196,15 +196,18 @@ impl Engine {
             true => self.overlapped_step(events),
             false => self.step(events),
         }));
-        let why = match stepped {
-            Ok(Ok(())) => return self.pace_after_step(),
-            Ok(Err(error)) => format!("the device failed: {error}"),
-            Err(panic) => format!("the engine failed: {}", panic_message(&*panic)),
+        let failed = match stepped {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(format!("the device failed: {error}")),
+            Err(panic) => Some(format!("the engine failed: {}", panic_message(&*panic))),
         };
-        let failure = Failure::new(FailureKind::Internal, why);
-        self.output.close_all(&FinishReason::Error(failure), events);
-        self.start_over();
-        self.trace = None;
+        if let Some(why) = failed {
+            let failure = Failure::new(FailureKind::Internal, why);
+            self.output.close_all(&FinishReason::Error(failure), events);
+            self.start_over();
+            self.trace = None;
+        }
+        self.tell_kv(events);
         self.pace_after_step();
     }
 
@@ -261,7 +264,7 @@ impl Engine {
         let Some(Waiting { seq, reason }) = plan.skipped.first().filter(|_| nothing_changed) else { return };
         let failure = Failure::new(FailureKind::TooLong, format!("it cannot be scheduled: {reason}"));
         self.output.close_request(seq.request, &FinishReason::Error(failure), events);
-        self.scheduler.remove(seq.request, &mut self.kv);
+        self.take_out(seq.request, events);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::protocol::{Event, KvView, Phases, SequenceView, Snapshot};
 use std::time::Duration;
 
 impl Engine {
-    /// Closes a step: its record, and what became of the cache's content.
+    /// Closes a step: its record, and whether it met a breakpoint.
     pub(super) fn close_step(
         &mut self,
         plan: Plan,
@@ -22,6 +22,10 @@ impl Engine {
         self.stats.push(record);
         self.scheduler.spent(&plan, phases.total_ms() as f32);
         self.plan = plan;
+    }
+
+    /// What became of the cache's content, in steps and between them.
+    pub(super) fn tell_kv(&mut self, events: &mut Vec<Event>) {
         let content = self.kv.take_events();
         content.iter().for_each(|event| self.kv_events.push(event.clone()));
         if self.publishes_kv && !content.is_empty() {

@@ -113,7 +113,8 @@ impl BlockManager {
         self.tell_forgotten();
     }
 
-    /// Forgets the content of every block that no sequence owns, in every tier.
+    /// Forgets the content of every block that no sequence owns, here and in host memory. What is on
+    /// disk stays: it is there to outlive this.
     pub fn reset_prefix_cache(&mut self) {
         self.end_moves();
         self.pool.forget_cached(&mut self.forgotten);

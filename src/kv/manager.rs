@@ -162,9 +162,15 @@ impl BlockManager {
             let Some((group, at, from)) = shared else { break };
             self.copy_on_write(table, group, at, from, moves);
         }
-        let old = table.stride();
-        table.widen(&self.config.groups, self.blocks_across(len));
-        self.fill(table, old, moves);
+        self.lengthen(table, len, moves);
+        Ok(())
+    }
+
+    /// Blocks for tokens up to `len`, ahead of the steps that compute them: no window slides and no
+    /// state is named for it, for the step that runs first still looks at both.
+    pub fn reserve(&mut self, table: &mut BlockTable, len: usize, moves: &mut Moves) -> Result<(), Shortage> {
+        self.require(self.missing(table, len), 0)?;
+        self.lengthen(table, len, moves);
         Ok(())
     }
 
@@ -342,6 +348,12 @@ impl BlockManager {
                 Hit::Device(_) | Hit::Disk => {}
             }
         }
+    }
+
+    fn lengthen(&mut self, table: &mut BlockTable, len: usize, moves: &mut Moves) {
+        let old = table.stride();
+        table.widen(&self.config.groups, self.blocks_across(len));
+        self.fill(table, old, moves);
     }
 
     /// New blocks for all places from `first` on, and for states that are not there yet.

@@ -25,7 +25,8 @@ pub enum Command {
     Configure(Box<SchedulerSettings>),
     /// Whose sampling the snapshot should trace in full; `None` is the first running sequence.
     Focus(Option<SeqId>),
-    /// Forgets every cached block that no sequence owns.
+    /// Forgets every cached block that no sequence owns, on the device and in host memory. Running
+    /// sequences keep theirs (vLLM refuses instead), and a folder keeps what is on disk.
     ResetPrefixCache,
     /// Moves a replay; a live engine says that it is none.
     Replay(ReplayCommand),

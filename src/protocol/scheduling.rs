@@ -67,7 +67,7 @@ pub struct SchedulerSettings {
     pub max_num_batched_tokens: usize,
     /// Most sequences in one step.
     pub max_num_seqs: usize,
-    /// Most sequences admitted at a time; `None` is `max_num_seqs` (round robin: no limit).
+    /// Most sequences admitted at a time; `None` is `max_num_seqs`.
     pub max_num_active_seqs: Option<usize>,
     /// Split prompts that do not fit the budget.
     pub enable_chunked_prefill: bool,
@@ -79,7 +79,8 @@ pub struct SchedulerSettings {
     pub scheduler_reserve_full_isl: bool,
     /// Share of the blocks kept free when a sequence is admitted beside running ones.
     pub watermark: f32,
-    /// While something decodes, prompts run only every so many steps.
+    /// While something decodes, prompts run only every so many steps; unless some were left waiting
+    /// when they last did.
     pub prefill_schedule_interval: u32,
     pub scheduling_policy: SchedulingPolicy,
     pub schedule_policy: SchedulePolicy,
@@ -116,6 +117,19 @@ impl Default for SchedulerSettings {
             async_scheduling: false,
             num_scheduler_steps: 1,
         }
+    }
+}
+
+impl SchedulerSettings {
+    /// Every value as it could have been typed; otherwise which cannot be, and what would be right.
+    pub fn check(&self) -> Result<(), String> {
+        let mut typed = Self::default();
+        for spec in SCHEDULING {
+            let value = (spec.get)(self);
+            (spec.set)(&mut typed, &value)
+                .map_err(|right| format!("{} must be {right}, not {value}", spec.name))?;
+        }
+        Ok(())
     }
 }
 

@@ -139,6 +139,108 @@ fn a_poisoned_row_in_flight_ends_alone() {
     assert_eq!(bench.tokens(first(ids[1])), solo(babbler, "two", &seeded(1, 20)));
 }
 
+/// The next token obeys, and that is the one in flight: it has not been drawn yet.
+#[test]
+fn parameters_set_while_a_step_runs_act_from_the_token_they_name() {
+    let mut bench = Bench::with(overlapped(), babbler());
+    let id = bench.ask("hello", seeded(1, 20));
+    (0..6).for_each(|_| bench.step());
+    let before = bench.tokens(first(id)).len();
+    let params = SamplingParams { temperature: 0.0, ..seeded(1, 20) };
+    bench.send(Command::SetParams(id, params.clone()));
+    let at = bench.events.iter().find_map(|event| match event {
+        Event::ParamsApplied { at, .. } => Some(*at),
+        _ => None,
+    });
+    assert_eq!(at, Some(before));
+    bench.run();
+    let mut plain = Bench::new(babbler());
+    let same = plain.ask("hello", seeded(1, 20));
+    (0..before).for_each(|_| plain.step());
+    plain.send(Command::SetParams(same, params));
+    plain.run();
+    assert_eq!(bench.tokens(first(id)), plain.tokens(first(same)));
+}
+
+/// Each command between launch and reading: nobody's tokens change, no block is lost.
+#[test]
+fn commands_while_a_step_runs_change_nobodys_tokens() {
+    let configured = |change: fn(&mut SchedulerSettings)| {
+        Command::Configure(Box::new(overlapped().tuned(change).scheduler))
+    };
+    let commands = [
+        Command::ResetPrefixCache,
+        Command::Focus(Some(first(RequestId(1)))),
+        Command::Abort(RequestId(2)),
+        Command::Pause,
+        Command::Step(3),
+        Command::Break(Breakpoint::Preemption),
+        configured(|s| s.async_scheduling = false),
+        configured(|s| s.num_scheduler_steps = 3),
+        configured(|s| s.max_num_seqs = 1),
+        configured(|s| s.batching = Batching::Static),
+        configured(|s| s.scheduling_policy = SchedulingPolicy::Priority),
+        configured(|s| s.schedule_policy = SchedulePolicy::RoundRobin),
+        configured(|s| s.preemption_mode = PreemptionMode::Retract),
+    ];
+    for command in commands {
+        for steps in 1..5 {
+            let mut bench = Bench::with(overlapped(), Scripted::babbling(Scripted::limits(16, 4)));
+            let ids = ["one of three", "two", "three"].map(|prompt| bench.ask(prompt, seeded(1, 14)));
+            (0..steps).for_each(|_| bench.step());
+            bench.send(command.clone());
+            bench.run();
+            bench.send(Command::Clear(None));
+            bench.send(Command::Resume);
+            bench.run();
+            for (prompt, id) in [("one of three", ids[0]), ("three", ids[2])] {
+                let right = solo(babbler, prompt, &seeded(1, 14));
+                assert_eq!(bench.tokens(first(id)), right, "{command:?} after {steps} steps");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_branch_made_while_a_step_runs_is_the_plain_one() {
+    for keep in [3, 6, 9] {
+        let mut bench = Bench::with(overlapped(), babbler());
+        let parent = first(bench.ask("hello", seeded(1, 14)));
+        (0..7).for_each(|_| bench.step());
+        let id = RequestId(1000);
+        let fork = ForkRequest { id, parent, keep, then: vec![7], params: seeded(3, 14) };
+        bench.send(Command::Fork(Box::new(fork.clone())));
+        bench.run();
+        let mut plain = Bench::new(babbler());
+        plain.ask("hello", seeded(1, 14));
+        (0..7).for_each(|_| plain.step());
+        plain.send(Command::Fork(Box::new(fork)));
+        plain.run();
+        assert_eq!(bench.tokens(first(id)), plain.tokens(first(id)));
+        assert_eq!(bench.tokens(parent), plain.tokens(parent));
+    }
+}
+
+/// vLLM's async prefix_caching_for_{prefill_dedup, multi_turn}.
+#[test]
+fn prefixes_are_shared_as_in_the_plain_loop() {
+    let cached = |settings: EngineSettings| {
+        let mut bench = Bench::with(settings.seqs(1), babbler());
+        let prompts = ["the same long prompt", "the same long prompt", "the same long prompt, and more"];
+        let ids = prompts.map(|prompt| bench.ask(prompt, seeded(1, 6)));
+        bench.run();
+        let mut turn = Scripted::encode(prompts[0]);
+        turn.extend(bench.tokens(first(ids[0])));
+        turn.extend(Scripted::encode(" next"));
+        let request = bench.request("", seeded(1, 6));
+        let next = bench.submit(Request { prompt: Prompt::Tokens(turn), ..request });
+        bench.run();
+        [ids[0], ids[1], ids[2], next].map(|id| bench.outcome(first(id)).usage.cached_tokens)
+    };
+    assert_eq!(cached(overlapped()), [0, 16, 20, 24]);
+    assert_eq!(cached(overlapped()), cached(settings()));
+}
+
 // ---- several steps for one plan ----
 
 #[test]
@@ -170,6 +272,40 @@ fn a_round_in_a_full_house_makes_the_queue_wait_for_its_end() {
     (0..2).for_each(|_| bench.step());
     assert_eq!(bench.record().waiting[0].reason.to_string(), "the next plan is made in 3 steps");
     bench.run();
+}
+
+#[test]
+fn an_abort_and_a_branch_end_a_round() {
+    let mut bench = Bench::with(rounds(8), babbler());
+    let ids = ["one", "two"].map(|prompt| bench.ask(prompt, seeded(1, 20)));
+    (0..4).for_each(|_| bench.step());
+    bench.send(Command::Abort(ids[0]));
+    let fork = ForkRequest {
+        id: RequestId(1000),
+        parent: first(ids[1]),
+        keep: 5,
+        then: Vec::new(),
+        params: seeded(1, 20),
+    };
+    bench.send(Command::Fork(Box::new(fork)));
+    bench.step();
+    assert_eq!(bench.record().rows.len(), 2, "the branch runs at once");
+    bench.run();
+    assert_eq!(bench.tokens(first(ids[1])), solo(babbler, "two", &seeded(1, 20)));
+    assert_eq!(bench.tokens(first(RequestId(1000))), bench.tokens(first(ids[1]))[2..]);
+}
+
+#[test]
+fn a_round_ends_with_the_context() {
+    for steps in 2..9 {
+        let limits = ModelLimits { max_model_len: 14, ..Scripted::limits(64, 4) };
+        let mut bench = Bench::with(rounds(steps), Scripted::babbling(limits));
+        let ids = ["abcd", "a"]
+            .map(|prompt| bench.ask(prompt, SamplingParams { max_tokens: None, ..seeded(1, 1) }));
+        bench.run();
+        assert_eq!(ids.map(|id| bench.tokens(first(id)).len()), [10, 13]);
+        ids.iter().for_each(|id| assert_eq!(bench.reason(*id), &FinishReason::Length));
+    }
 }
 
 #[derive(Clone, Debug)]

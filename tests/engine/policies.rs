@@ -184,6 +184,77 @@ fn round_robin_in_a_small_pool_takes_blocks_from_those_that_wait() {
     }
 }
 
+/// Whoever loses its blocks between two turns is preempted like any other: counted, named, and a
+/// breakpoint sees it.
+#[test]
+fn blocks_taken_from_those_that_wait_for_a_turn_are_preemptions() {
+    let clock = Clock::virtual_time();
+    let tuned = settings().seqs(2).tuned(|s| s.schedule_policy = SchedulePolicy::RoundRobin);
+    let runner = Scripted::babbling(Scripted::limits(9, 4)).taking(clock.clone(), Duration::from_millis(5));
+    let mut bench = Bench::timed(tuned, runner, clock);
+    (0..5).for_each(|i| _ = bench.ask(format!("prompt {i}"), seeded(i, 9)));
+    let mut preempted = 0;
+    while bench.engine.can_step() {
+        bench.step();
+        for preemption in bench.record().preempted {
+            assert!(preemption.blocks_freed > 0 && preemption.seq != preemption.by, "{preemption:?}");
+            preempted += 1;
+        }
+    }
+    assert!(preempted > 0);
+    assert_eq!(bench.engine.snapshot().counters.preemptions, preempted);
+    let of_choices: u32 = (1..=5).map(|id| bench.outcome(first(RequestId(id))).timings.preemptions).sum();
+    assert_eq!(u64::from(of_choices), preempted);
+}
+
+#[test]
+fn whoever_lets_a_relative_go_first_says_so() {
+    let mut bench =
+        Bench::with(settings().seqs(1).tuned(|s| s.schedule_policy = SchedulePolicy::Lpm), babbler());
+    let family = "one family: forty common tokens in front";
+    bench.ask("somebody else, who has the only place", seeded(1, 4));
+    bench.step();
+    let ids = [1, 2].map(|i| bench.ask(format!("{family}, {i}"), seeded(i, 4)));
+    bench.step();
+    let right = [Reason::Slots { running: 1, most: 1 }, Reason::InBatchPrefix { by: first(ids[0]) }];
+    assert_eq!(bench.record().waiting.iter().map(|waiting| waiting.reason).collect::<Vec<_>>(), right);
+    bench.run();
+    assert!(bench.outcome(first(ids[1])).usage.cached_tokens >= 40);
+}
+
+/// A lone sequence always fits, for intake refuses what the pool cannot hold: SGLang's last resort,
+/// to abort the only one left, is never needed.
+#[test]
+fn the_last_one_left_fits_and_is_never_aborted() {
+    let mut bench = betting(8, 0.01);
+    let params = |seed| SamplingParams { ignore_eos: false, max_tokens: None, ..seeded(seed, 1) };
+    let ids: Vec<RequestId> = (0..4).map(|i| bench.ask(format!("{i:04}"), params(i))).collect();
+    bench.run();
+    for (i, id) in (0..).zip(ids) {
+        assert!(!matches!(bench.reason(id), FinishReason::Error(_) | FinishReason::Abort), "{i}");
+    }
+    let id = bench.ask("x".repeat(32), params(9));
+    assert_eq!(bench.failure(id).kind, FailureKind::TooLong);
+}
+
+#[test]
+fn the_estimate_counts_what_a_running_prompt_has_still_to_compute() {
+    let tuned = settings().budget(10).tuned(|s| {
+        s.preemption_mode = PreemptionMode::Retract;
+        s.long_prefill_token_threshold = 5;
+        s.scheduler_reserve_full_isl = false;
+    });
+    let mut bench = Bench::with(tuned, Scripted::babbling(Scripted::limits(20, 4)));
+    bench.ask("a".repeat(60), seeded(1, 4));
+    bench.step();
+    bench.ask("b".repeat(12), seeded(2, 4));
+    while bench.record().rows[0].kind == RowKind::Prefill {
+        bench.step();
+        assert_eq!(bench.record().rows.len(), 1, "80 tokens, 64 of them promised; 16 do not fit");
+    }
+    bench.run();
+}
+
 // ---- SGLang's bet ----
 
 fn betting(blocks: usize, conservativeness: f32) -> Bench {

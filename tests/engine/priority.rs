@@ -195,3 +195,19 @@ proptest! {
         }
     }
 }
+
+/// vLLM: limited_slots and heap_property. One place: everyone gets it in order of rank, then arrival.
+#[test]
+fn one_place_is_given_in_order_of_rank() {
+    let tuned = settings().seqs(1).tuned(|s| s.scheduling_policy = SchedulingPolicy::Priority);
+    let mut bench = Bench::with(tuned, babbler());
+    let ranks = [7, -3, 4, 0, 7, -3, 12, 1, 0, 5];
+    let mut order: Vec<(i32, SeqId)> = Vec::new();
+    for (i, priority) in ranks.into_iter().enumerate() {
+        let request = bench.request(format!("{i}"), seeded(1, 2));
+        order.push((priority, first(bench.submit(Request { priority, ..request }))));
+    }
+    bench.run();
+    order.sort();
+    assert_eq!(bench.started(), order.into_iter().map(|(_, seq)| seq).collect::<Vec<_>>());
+}

@@ -152,6 +152,20 @@ fn without_chunking_a_prompt_beyond_every_budget_is_split_rather_than_stuck() {
 }
 
 #[test]
+fn without_chunking_the_threshold_still_says_how_much_of_a_prompt_is_whole() {
+    let mut bench = bench(|s| {
+        s.max_num_batched_tokens = 20;
+        s.long_prefill_token_threshold = 5;
+        s.enable_chunked_prefill = false;
+    });
+    bench.ask(prompt('a', 5), seeded(1, 3));
+    bench.ask(prompt('b', 18), seeded(1, 3));
+    bench.step();
+    assert_eq!(bench.row_tokens(), [5, 5]);
+    bench.run();
+}
+
+#[test]
 fn max_num_active_seqs_caps_admission_below_max_num_seqs() {
     let mut bench = bench(|s| (s.max_num_seqs, s.max_num_active_seqs) = (8, Some(3)));
     (0..5).for_each(|i| _ = bench.ask(prompt('a', 5), seeded(i, 4)));
@@ -174,6 +188,36 @@ fn a_place_that_gets_free_is_filled_in_the_next_step() {
     assert_eq!(running(&bench), [2, 3]);
     let slots = bench.record().slots;
     assert_eq!((slots.all, slots.used, slots.idle), (2, 2, 0));
+}
+
+#[test]
+fn choices_beyond_max_num_active_seqs_wait_in_front() {
+    let mut bench = bench(|s| (s.max_num_seqs, s.max_num_active_seqs) = (8, Some(3)));
+    let request = bench.request(prompt('a', 5), seeded(1, 4));
+    bench.submit(Request { n: 5, ..request });
+    bench.ask(prompt('b', 5), seeded(9, 4));
+    bench.step();
+    bench.step();
+    let choices: Vec<u32> = bench.record().rows.iter().map(|row| row.seq.choice).collect();
+    assert_eq!((running(&bench), choices), (vec![1, 1, 1], vec![0, 1, 2]));
+    bench.run();
+    let order: Vec<SeqId> = bench.started();
+    assert_eq!(order.last(), Some(&first(RequestId(2))), "{order:?}");
+}
+
+#[test]
+fn a_branch_takes_no_place_that_is_not_free() {
+    let mut bench = bench(|s| (s.max_num_seqs, s.max_num_active_seqs) = (8, Some(2)));
+    let ids = ['a', 'b'].map(|letter| bench.ask(prompt(letter, 5), seeded(1, 9)));
+    (0..3).for_each(|_| bench.step());
+    let id = RequestId(1000);
+    let parent = first(ids[0]);
+    let fork = ForkRequest { id, parent, keep: 6, then: Vec::new(), params: seeded(1, 9) };
+    bench.send(Command::Fork(Box::new(fork)));
+    bench.step();
+    assert_eq!(running(&bench), [1, 2]);
+    bench.run();
+    assert_eq!(bench.tokens(first(id)), bench.tokens(parent)[1..]);
 }
 
 // ---- blocks ----
@@ -410,6 +454,76 @@ fn the_interval_does_not_hold_up_a_prompt_that_is_alone() {
     }
 }
 
+/// Steps with a prompt in them, of the next nine.
+fn prefill_steps(bench: &mut Bench) -> Vec<usize> {
+    let mut prefills = Vec::new();
+    for step in 1..10 {
+        bench.step();
+        if bench.record().rows.iter().any(|row| row.kind == RowKind::Prefill) {
+            prefills.push(step);
+        }
+    }
+    prefills
+}
+
+#[test]
+fn an_interval_of_one_defers_nothing() {
+    let mut bench = bench(|s| s.max_num_batched_tokens = 4);
+    bench.ask(prompt('a', 4), seeded(1, 30));
+    bench.step();
+    bench.ask(prompt('b', 9), seeded(2, 30));
+    assert_eq!(prefill_steps(&mut bench), [1, 2, 3]);
+}
+
+/// vLLM: `prefill_capacity_bound`. A queue that the last prefill step could not empty is not kept
+/// waiting on top of it; once it is empty, the interval counts again.
+#[test]
+fn the_interval_is_waived_while_a_prefill_step_leaves_somebody_waiting() {
+    let mut bench = bench(|s| {
+        s.prefill_schedule_interval = 4;
+        s.max_num_batched_tokens = 8;
+    });
+    bench.ask(prompt('a', 4), seeded(1, 30));
+    bench.step();
+    for letter in ['b', 'c', 'd'] {
+        bench.ask(prompt(letter, 6), seeded(2, 30));
+    }
+    // Step 4: b, and one token of c; d is left. Step 5: the rest of c, and one token of d.
+    assert_eq!(prefill_steps(&mut bench), [4, 5, 9]);
+    bench.run();
+}
+
+/// vLLM: test_preempt_skipped_request. A prompt that was passed over in this very step gives way in
+/// it; what was noted of it is overtaken.
+#[test]
+fn a_deferred_prompt_can_be_the_victim_of_its_step() {
+    let tuned = settings().budget(6).tuned(|s| {
+        s.prefill_schedule_interval = 100;
+        s.long_prefill_token_threshold = 3;
+        s.scheduling_policy = SchedulingPolicy::Priority;
+        s.scheduler_reserve_full_isl = false;
+    });
+    let mut bench = in_pool(5, tuned);
+    let low = bench.request(prompt('l', 18), seeded(1, 2));
+    let low = bench.submit(Request { priority: 5, ..low });
+    bench.step();
+    let high = bench.request(prompt('h', 3), seeded(2, 12));
+    let high = bench.submit(Request { priority: 1, ..high });
+    let mut victim = None;
+    while bench.engine.can_step() {
+        bench.step();
+        let record = bench.record();
+        if let Some(preempted) = record.preempted.first() {
+            victim.get_or_insert(preempted.seq);
+            let noted = record.waiting.iter().filter(|waiting| waiting.seq == preempted.seq).count();
+            assert_eq!(noted, 1, "{:?}", record.waiting);
+        }
+    }
+    assert_eq!(victim, Some(first(low)));
+    assert_eq!(bench.tokens(first(low)), solo(babbler, &prompt('l', 18), &seeded(1, 2)));
+    assert_eq!(bench.tokens(first(high)), solo(babbler, &prompt('h', 3), &seeded(2, 12)));
+}
+
 #[test]
 fn a_deferred_prompt_says_for_how_long() {
     let mut bench = bench(|s| s.prefill_schedule_interval = 4);
@@ -501,6 +615,32 @@ fn a_budget_beyond_what_memory_was_planned_for_is_refused_with_the_number() {
     assert_eq!(bench.engine.snapshot().scheduler, SchedulerSettings::default());
 }
 
+/// K09: what a front end would refuse is refused here too.
+#[test]
+fn k09_settings_out_of_range_change_nothing_and_are_named() {
+    type Change = fn(&mut SchedulerSettings);
+    let bad: [(Change, &str); 6] = [
+        (|s| s.max_num_batched_tokens = 0, "max_num_batched_tokens"),
+        (|s| s.max_num_seqs = 0, "max_num_seqs"),
+        (|s| s.num_scheduler_steps = 0, "num_scheduler_steps"),
+        (|s| s.watermark = f32::NAN, "watermark"),
+        (|s| s.time_slice_ms = -1.0, "time_slice_ms"),
+        (|s| s.prefill_schedule_interval = u32::MAX, "prefill_schedule_interval"),
+    ];
+    for (change, name) in bad {
+        let mut bench = bench(|_| {});
+        let id = bench.ask(prompt('a', 6), seeded(1, 9));
+        bench.step();
+        let mut settings = SchedulerSettings::default();
+        change(&mut settings);
+        bench.send(Command::Configure(Box::new(settings)));
+        assert!(bench.notes()[0].contains(name), "{:?}", bench.notes());
+        assert_eq!(bench.engine.snapshot().scheduler, SchedulerSettings::default());
+        bench.run();
+        assert_eq!(bench.tokens(first(id)).len(), 9);
+    }
+}
+
 // ---- static batching ----
 
 #[test]
@@ -542,5 +682,21 @@ fn a_static_batch_forms_over_several_steps_when_the_budget_is_small() {
     bench.step();
     assert_eq!(running(&bench), [1, 2]);
     assert_eq!(reasons(&bench), ["static batching: 2 of the batch still run"]);
+    bench.run();
+}
+
+#[test]
+fn a_static_batch_is_no_larger_than_may_be_active() {
+    let mut bench = bench(|s| {
+        s.batching = Batching::Static;
+        (s.max_num_seqs, s.max_num_active_seqs) = (8, Some(2));
+    });
+    for (i, n) in [2, 5, 3].into_iter().enumerate() {
+        bench.ask(prompt('a', 5), seeded(i as u64, n));
+    }
+    for right in [vec![1, 2], vec![1, 2], vec![2], vec![2], vec![2], vec![3]] {
+        bench.step();
+        assert_eq!(running(&bench), right);
+    }
     bench.run();
 }

@@ -176,6 +176,24 @@ both! {
         world.check([&a]);
     }
 
+    /// vLLM: allocate_with_lookahead. The row that is planned still reads its window and writes its
+    /// state; what is taken for later rows is there when they come.
+    fn blocks_taken_ahead_slide_no_window_and_set_no_state_aside(cache) {
+        let mut world = world(cache, &[FULL, sliding(4), STATE], 41);
+        let mut a = world.start(&tokens(0..6));
+        for token in 6..30 {
+            world.begin();
+            a.push(&[token]);
+            world.grow(&mut a, 1).unwrap();
+            let ahead = (a.computed + 5).div_ceil(4);
+            world.kv.reserve(&mut a.table, a.computed + 5, &mut world.moves).unwrap();
+            assert_eq!(a.table.stride(), ahead);
+            world.run();
+            world.check([&a]);
+        }
+        assert_eq!(world.hit(&tokens(0..27)), 24);
+    }
+
     /// Blocks that a window left behind are the first to go, though the others are older.
     fn cached_blocks_behind_a_window_can_still_be_hit(cache) {
         let mut world = world(cache, &[sliding(5)], 21);
