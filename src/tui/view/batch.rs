@@ -58,7 +58,7 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
 /// What a step did to each sequence, a line or more each.
 struct Entries {
     rows: Vec<Line<'static>>,
-    /// What it stopped at, who gave way, who waits.
+    /// Who gave way, who waits, what it stopped at.
     reasons: Vec<Vec<Line<'static>>>,
 }
 
@@ -81,7 +81,7 @@ impl Entries {
             .map(|w| reason(app, format!("waits {}", w.seq), &w.reason.to_string(), Role::Muted, width));
         Self {
             rows: step.rows.iter().map(|row| row_line(app, row, width)).collect(),
-            reasons: broke.chain(preempted).chain(waiting).collect(),
+            reasons: preempted.chain(waiting).chain(broke).collect(),
         }
     }
 
