@@ -45,7 +45,7 @@ impl Engine {
             false => self.no_plan(),
         };
         let schedule_ms = watch.lap();
-        let landed = match self.flight.take() {
+        let mut landed = match self.flight.take() {
             Some(flight) => Some((
                 self.sample(&flight.plan, flight.launched)?,
                 flight.plan,
@@ -60,8 +60,12 @@ impl Engine {
             fill_placeholders(&mut next, sampled);
         }
         if next.is_empty() {
-            if landed.is_none() {
-                self.end_stuck_head(&next, events);
+            // Nobody runs, and yet somebody may have given way: what was swapped out is saved, and the
+            // step that landed tells of it.
+            self.offload.transfer(&next.moves, &mut *self.runner)?;
+            match &mut landed {
+                Some((_, plan, ..)) => plan.preempted.append(&mut next.preempted),
+                None => self.end_stuck_head(&next, events),
             }
             self.plan = next;
         } else {

@@ -134,6 +134,7 @@ impl Engine {
         let mut watch = Stopwatch::start(&self.clock);
         let mut plan = self.make_plan(events);
         if plan.is_empty() {
+            self.offload.transfer(&plan.moves, &mut *self.runner)?;
             self.end_stuck_head(&plan, events);
             self.plan = plan;
             return Ok(());

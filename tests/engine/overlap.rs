@@ -84,6 +84,22 @@ fn a_preempted_sequence_keeps_the_token_that_was_on_its_way() {
     }
 }
 
+/// All blocks are owned; the older sequence waits for its last token, the younger needs one more block
+/// and gives way to nobody but itself. The step has no rows, and yet blocks to save.
+#[test]
+fn who_is_swapped_out_in_a_step_without_rows_comes_back_whole() {
+    let limits = Scripted::limits(4, 4);
+    let tuned = overlapped().tuned(|s| s.preemption_mode = PreemptionMode::Swap);
+    let settings = EngineSettings { host_kv_bytes: 8 * limits.bytes_per_block, ..tuned }.caching(false);
+    let mut bench = Bench::with(settings, Scripted::babbling(limits));
+    bench.ask("four", seeded(1, 5));
+    let id = bench.ask("more", seeded(2, 12));
+    bench.run();
+    let counters = bench.engine.snapshot().counters;
+    assert_eq!((counters.preemptions, counters.swaps), (1, 1));
+    assert_eq!(bench.tokens(first(id)), solo(babbler, "more", &seeded(2, 12)));
+}
+
 #[test]
 fn an_abort_while_a_step_runs_frees_at_once_and_ends_once() {
     let mut bench = Bench::with(overlapped(), babbler());
