@@ -45,7 +45,7 @@ fn undoing_the_changes_of_the_newest_steps_gives_the_blocks_as_they_were() {
         }
         let snapshot = bench.engine.snapshot();
         assert_eq!(snapshot.steps.len(), seen.len());
-        assert!(snapshot.counters.evictions > 0 && snapshot.counters.preemptions > 0);
+        assert!(snapshot.counters.evictions > 0 && snapshot.counters.copies_on_write > 0);
         let mut blocks = snapshot.kv.blocks;
         for (record, right) in snapshot.steps.iter().zip(&seen).rev() {
             assert!(blocks == *right, "after step {}", record.step);
