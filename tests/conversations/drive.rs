@@ -110,7 +110,7 @@ impl<'a> Driver<'a> {
             self.hear(&mut events);
             self.disturb(&mut events);
             self.go_on(&mut events);
-            if self.seen.steps % LOOK_EVERY == 0 {
+            if self.seen.steps.is_multiple_of(LOOK_EVERY) {
                 self.look();
             }
         }
