@@ -228,15 +228,19 @@ pub fn policies() -> Vec<Mode> {
 
 /// A quarter each. Numbers are rounded as they are stored, so each dtype has a reference of its own.
 pub fn layouts() -> Vec<Mode> {
-    let sizes = [1, 5, 64].into_iter().enumerate().map(|(at, size)| {
+    let hit: fn(&Seen) -> bool = |seen| seen.counters.prefix_hits > 0;
+    // Few prompts fill so large a block; choices and branches share what there is of it.
+    let shared: fn(&Seen) -> bool = |seen| seen.counters.blocks_shared > 0;
+    let sizes = [(1, 120, hit), (5, 120, hit), (64, 300, shared)];
+    let sizes = sizes.into_iter().enumerate().map(|(at, (size, percent, happened))| {
         Mode::plain(format!("blocks of {size}"))
             .with(move |s| {
                 s.block_size = size;
                 s.prefix_cache = [PrefixCache::Hash, PrefixCache::Radix][at % 2];
             })
-            .tight(if size > 16 { 300 } else { 120 })
+            .tight(percent)
             .part(at, 4)
-            .seen(|seen| seen.counters.prefix_hits > 0)
+            .seen(happened)
     });
     let dtypes = [KvCacheDtype::Bf16, KvCacheDtype::Int8].into_iter().flat_map(|dtype| {
         PrefixCache::ALL.iter().map(move |cache| {
