@@ -20,7 +20,7 @@
 //! | [`bench`](mod@bench) | speed measurements and their report |
 //! | [`tui`] | the screen |
 //! | [`script`] | everything without a screen |
-//! | [`launch`], [`open`], [`store`] | the wiring: the only places that name all of them |
+//! | [`launch`], [`measure`], [`open`], [`store`] | the wiring: the only places that name all of them |
 
 pub mod base;
 pub mod bench;
@@ -29,6 +29,7 @@ pub mod config;
 pub mod engine;
 pub mod kv;
 pub mod launch;
+pub mod measure;
 pub mod model;
 pub mod open;
 pub mod parallel;

@@ -83,19 +83,7 @@ impl RadixTree {
 
     /// How many blocks [`RadixTree::match_prefix`] would find.
     pub fn peek(&self, namespace: u64, tokens: &[u32], most_blocks: usize) -> usize {
-        let mut rest = self.whole_blocks(tokens, most_blocks);
-        let mut at = Parent::Namespace(namespace);
-        let mut found = 0;
-        while let Some(id) = self.child(at, rest) {
-            let common = self.common(id, rest);
-            found += common;
-            if common < self.node(id).blocks.len() {
-                break;
-            }
-            rest = &rest[common * self.block_size..];
-            at = Parent::Node(id);
-        }
-        found
+        self.path(namespace, tokens, most_blocks).len()
     }
 
     /// Makes a sequence known: `blocks[i]` holds its tokens from `i * block_size` on. Gives back how

@@ -1,0 +1,140 @@
+//! The benches of the command line: from flags to an engine that is measured, and a report. Part of the
+//! wiring, as `launch` is.
+
+use crate::bench;
+use crate::config::{Compared, EngineSettings, Origin, PrefixArgs, SpeedArgs};
+use crate::launch::Context;
+use crate::open;
+use crate::protocol::PrefixCache;
+use crate::script::{self, Progress, Quit, Status, written};
+use crate::store::{IfMissing, KV_BYTES_PER_VALUE};
+use crate::weights::{Gguf, Summary};
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub fn speed(args: &SpeedArgs) -> Result<Status, Quit> {
+    let context = Context::read(args.engine.given())?;
+    let wanted = args.model.as_deref().unwrap_or(&context.settings.options.model);
+    if let Some(compared) = &args.compare {
+        return compare(args, compared, &context, wanted);
+    }
+    let found = context.store.obtain(wanted, IfMissing::Ask, false)?;
+    let tests = bench::tests(args);
+    let mut settings = context.settings.options.engine.clone();
+    let (step_tokens, threads) = (settings.scheduler.max_num_batched_tokens, settings.threads);
+    fit(&mut settings, &bench::needs(&tests, step_tokens), &found.path)?;
+    let mut handle = open::engine(&found, None, settings);
+
+    let progress = Progress::loading();
+    let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
+    drop(progress);
+    let threads = threads.unwrap_or_else(script::physical_cores);
+    let mut report = match bench::Report::begin(io::stdout().lock(), &info, threads, args.json) {
+        Ok(report) => report,
+        Err(e) => return written(Err(e)),
+    };
+    for test in &tests {
+        let progress = Progress::counting(&test.name());
+        let rates = bench::measure(&mut handle, &info, test, step_tokens, args.repetitions, |i| {
+            progress.set(i.into(), args.repetitions.into());
+        })?;
+        drop(progress);
+        if let Err(e) = report.row(bench::Row::new(test, rates)) {
+            return written(Err(e));
+        }
+    }
+    written(report.end())
+}
+
+/// Places of a comparison's batch, where nothing says otherwise: fewer than its requests.
+const COMPARED_SEQS: usize = 8;
+
+fn compare(args: &SpeedArgs, compared: &Compared, context: &Context, model: &str) -> Result<Status, Quit> {
+    let mut settings = context.settings.options.engine.clone();
+    if *context.settings.origin("max_num_seqs") == Origin::BuiltIn {
+        settings.scheduler.max_num_seqs = COMPARED_SEQS;
+    }
+    let base = settings.scheduler.clone();
+    let (changed, names) = compared.apply(&base).map_err(|why| Quit::new(Status::Usage, why))?;
+    let found = context.store.obtain(model, IfMissing::Ask, false)?;
+    let load = bench::Load::mixed(args.requests);
+    // An engine can be changed to less than it was made for, not to more.
+    settings.scheduler.max_num_batched_tokens =
+        base.max_num_batched_tokens.max(changed.max_num_batched_tokens);
+    fit(&mut settings, &load.needs(base.max_num_seqs.max(changed.max_num_seqs)), &found.path)?;
+    let threads = settings.threads.unwrap_or_else(script::physical_cores);
+    let mut handle = open::engine(&found, None, settings);
+
+    let progress = Progress::loading();
+    let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
+    drop(progress);
+    let progress = Progress::counting(&names[1]);
+    let repetitions = args.repetitions;
+    let samples = bench::compare(&mut handle, &info, &load, [&base, &changed], repetitions, |i| {
+        progress.set(i.into(), repetitions.into());
+    })?;
+    drop(progress);
+    let ratio = bench::Ratio::new(&info, threads, &load, base.max_num_seqs, names, samples);
+    written(ratio.print(io::stdout().lock(), args.json))
+}
+
+pub fn prefix(args: &PrefixArgs) -> Result<Status, Quit> {
+    let context = Context::read(args.engine.given())?;
+    let wanted = args.model.as_deref().unwrap_or(&context.settings.options.model);
+    let found = context.store.obtain(wanted, IfMissing::Ask, false)?;
+    let mut settings = context.settings.options.engine.clone();
+    let mut temporary = None;
+    if settings.kv_cache_dir.is_none() {
+        let folder = std::env::temp_dir().join(format!("glassbox-bench-{}", std::process::id()));
+        settings.kv_cache_dir = Some(temporary.insert(Temporary(folder)).0.clone());
+    }
+    let length = args.n_prompt as usize;
+    // One prompt at a time, and room for what is cached of others.
+    let tokens = length + 1;
+    let needs = bench::Needs { sequences: 1, length: tokens, cache_tokens: 2 * tokens, prefix_cache: true };
+    fit(&mut settings, &needs, &found.path)?;
+
+    let start = || {
+        let mut handle = open::engine(&found, None, settings.clone());
+        let progress = Progress::loading();
+        let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
+        Ok::<_, Quit>((handle, info))
+    };
+    let (mut handle, info) = start()?;
+    let prompts = bench::prompts(&info, length, args.repetitions);
+    let mut rows = bench::compute_and_find(&mut handle, &prompts)?.to_vec();
+    bench::shut_down(&mut handle)?;
+    let (mut handle, _) = start()?;
+    rows.push(bench::restore(&mut handle, &prompts)?);
+    bench::shut_down(&mut handle)?;
+    written(bench::print_restored(io::stdout().lock(), &info, length, &rows, args.json))
+}
+
+/// A folder that goes when it is no longer needed.
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // It may never have been made; and what is left of it is in a folder for such things.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const LEAST_CACHE_TOKENS: usize = 256;
+
+/// Room for the tests, where the flags do not say otherwise.
+fn fit(settings: &mut EngineSettings, needs: &bench::Needs, model: &Path) -> Result<(), Quit> {
+    if !needs.prefix_cache {
+        settings.prefix_cache = PrefixCache::Off;
+    }
+    settings.scheduler.max_num_seqs = settings.scheduler.max_num_seqs.max(needs.sequences);
+    let file = Gguf::inspect(model).map_err(open::unusable)?;
+    let summary = Summary::of(&file).map_err(open::unusable)?;
+    if let (None, Some(bytes)) = (settings.kv_cache_bytes, summary.kv_bytes_per_token(KV_BYTES_PER_VALUE)) {
+        // Each sequence may leave a block half empty; the pool keeps one block to itself. A pool that
+        // holds no conversation at all is refused, whatever the tests need.
+        let tokens = needs.cache_tokens.max(LEAST_CACHE_TOKENS) + (needs.sequences + 1) * settings.block_size;
+        settings.kv_cache_bytes = Some(tokens * bytes as usize);
+    }
+    Ok(())
+}
