@@ -274,7 +274,7 @@ fn ending(app: &App, answer: &Answer) -> Option<Line<'static>> {
     let usage = &outcome.usage;
     if usage.cached_tokens > 0 {
         let count = |n: usize| format::count(n as u64);
-        let cached = format!("{} of {} cached", count(usage.cached_tokens), count(usage.prompt_tokens));
+        let cached = format!("{}/{} cached", count(usage.cached_tokens), count(usage.prompt_tokens));
         words.push(Span::styled(cached, faint));
     }
     let mut line = paint::dotted(words, &app.theme);
