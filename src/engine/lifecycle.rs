@@ -38,7 +38,7 @@ impl Scheduler {
 
     /// A sequence that has computed something and may go on at once, if there is a place.
     pub fn push_running(&mut self, mut seq: Sequence, kv: &mut BlockManager) -> Key {
-        if self.settings.batching == Batching::Continuous && self.has_place().is_ok() {
+        if self.settings.batching == Batching::Continuous && self.has_place(self.places()).is_ok() {
             (seq.arrival, seq.arrived_at_tokens) = (self.arrivals, self.tokens_done);
             self.arrivals += 1;
             seq.state = SequenceState::Running;

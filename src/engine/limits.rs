@@ -11,9 +11,9 @@ use crate::protocol::{Batching, Reason, SchedulePolicy};
 #[derive(Debug, Default)]
 pub struct Held {
     /// Places of the batch.
-    places: usize,
+    pub places: usize,
     /// Blocks that they still need; counted when first asked for.
-    blocks: Option<usize>,
+    pub blocks: Option<usize>,
 }
 
 impl Scheduler {
@@ -45,12 +45,12 @@ impl Scheduler {
         s.max_num_active_seqs.unwrap_or(s.max_num_seqs).min(s.max_num_seqs)
     }
 
-    pub(super) fn has_place(&self) -> Result<(), Reason> {
+    /// Whether one more may run beside those that take `places`.
+    pub(super) fn has_place(&self, places: usize) -> Result<(), Reason> {
         if self.settings.batching == Batching::Static && self.forming == 0 {
             return Err(Reason::Batch { running: self.running.len() });
         }
         let (s, most) = (&self.settings, self.most_active());
-        let places = self.held.places;
         match places < most {
             true => Ok(()),
             false if s.schedule_policy == SchedulePolicy::RoundRobin => {
@@ -96,9 +96,9 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn count_places(&self) -> Held {
-        let places = self.running.iter().map(|key| self.sequences[*key].places()).sum();
-        Held { places, blocks: None }
+    /// Places that running sequences take.
+    pub(super) fn places(&self) -> usize {
+        self.running.iter().map(|key| self.sequences[*key].places()).sum()
     }
 
     /// One more is admitted.

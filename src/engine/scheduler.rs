@@ -188,7 +188,7 @@ impl Scheduler {
         plan: &mut Plan,
     ) -> Option<Reason> {
         let threshold = self.long_prefill_threshold();
-        self.held = self.count_places();
+        self.held = Held { places: self.places(), blocks: None };
         let mut at = 0;
         while at < self.waiting.len() {
             let key = self.waiting[at];
@@ -225,7 +225,7 @@ impl Scheduler {
         kv: &mut BlockManager,
         plan: &mut Plan,
     ) -> Result<(), Reason> {
-        self.has_place()?;
+        self.has_place(self.held.places)?;
         if let Some(reason) = deferred.filter(|_| self.sequences[key].is_prefill()) {
             return Err(reason);
         }

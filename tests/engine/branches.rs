@@ -120,3 +120,21 @@ fn a_branch_of_nobody_or_of_too_much_is_refused_with_the_numbers() {
     bench.run();
     assert_eq!(bench.tokens(parent).len(), 4);
 }
+
+/// Two branches between two steps: the second one sees the first.
+#[test]
+fn branches_made_between_two_steps_share_the_places_that_are_left() {
+    let mut bench = Bench::with(settings().seqs(2), babbler());
+    let parent = first(bench.ask("ten tokens", seeded(1, 30)));
+    (0..6).for_each(|_| bench.step());
+    let branches = [7, 8].map(|seed| fork(&mut bench, parent, 13, &[], seeded(seed, 20)));
+    let running = |bench: &Bench| {
+        let sequences = bench.engine.snapshot().sequences;
+        sequences.iter().filter(|seq| seq.state == SequenceState::Running).count()
+    };
+    assert_eq!(running(&bench), 2);
+    bench.step();
+    assert_eq!(running(&bench), 2);
+    bench.run();
+    assert!(branches.iter().all(|id| bench.reason(*id) == &FinishReason::Length));
+}
