@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use glassbox::base::Clock;
+use glassbox::base::{Clock, SplitMix};
 use glassbox::config::EngineSettings;
 use glassbox::engine::{Engine, Intake};
 use glassbox::kv::CacheSpec;
@@ -14,35 +14,6 @@ use glassbox::text::TextModel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    fn between(&mut self, first: usize, last: usize) -> usize {
-        first + self.below(last - first + 1)
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
-    }
-}
 
 /// Ids of forks are above this.
 const FORKS: u64 = 1 << 40;
@@ -157,8 +128,8 @@ fn params(max_tokens: usize, seed: u64) -> SamplingParams {
     }
 }
 
-fn settings(random: &mut Random) -> EngineSettings {
-    let yes = |random: &mut Random| random.one_in(2);
+fn settings(random: &mut SplitMix) -> EngineSettings {
+    let yes = |random: &mut SplitMix| random.one_in(2);
     let scheduler = SchedulerSettings {
         max_num_batched_tokens: random.between(1, 40),
         max_num_seqs: random.between(1, 8),
@@ -189,7 +160,7 @@ fn settings(random: &mut Random) -> EngineSettings {
 
 /// One random trace: settings, a small pool, arrivals, aborts, forks, pauses, changes of settings.
 fn trace(number: u64) {
-    let mut random = Random(number);
+    let mut random = SplitMix(number);
     let settings = settings(&mut random);
     let groups = match random.below(6) {
         0 => vec![CacheSpec::Full, CacheSpec::Sliding { window: random.between(1, 9) }],
@@ -306,7 +277,7 @@ fn a_million_requests() {
         SchedulerSettings { max_num_seqs: 64, max_num_batched_tokens: 512, ..SchedulerSettings::default() };
     let settings = EngineSettings { scheduler, ..EngineSettings::default() };
     let mut house = House::new(&settings, limits(100, 16, vec![CacheSpec::Full]));
-    let mut random = Random(7);
+    let mut random = SplitMix(7);
     let (mut id, mut steps, mut waits) = (0, 0u64, 0u64);
     while id < total {
         while id < total && house.open.len() < 160 {

@@ -5,6 +5,7 @@ mod clock;
 mod histogram;
 mod memory;
 mod nearest;
+mod random;
 mod ring;
 mod visible;
 
@@ -12,5 +13,6 @@ pub use clock::Clock;
 pub use histogram::Summary;
 pub use memory::Memory;
 pub use nearest::nearest;
+pub use random::{SplitMix, mix};
 pub use ring::Ring;
 pub use visible::{escape, is_dangerous, visible};

@@ -1,4 +1,5 @@
 use super::plan::Needs;
+use crate::base::SplitMix;
 use crate::protocol::{ModelInfo, Prompt, Request, RequestId, SamplingParams, TokenId};
 use std::ops::RangeInclusive;
 
@@ -15,8 +16,15 @@ pub struct Load {
 
 impl Load {
     pub fn mixed(requests: u32) -> Self {
-        let mut random = Random(1);
-        let sizes = (0..requests).map(|_| (random.within(&PROMPTS), random.within(&ANSWERS))).collect();
+        let mut random = SplitMix(1);
+        let sizes = (0..requests)
+            .map(|_| {
+                (
+                    random.between(*PROMPTS.start(), *PROMPTS.end()),
+                    random.between(*ANSWERS.start(), *ANSWERS.end()),
+                )
+            })
+            .collect();
         Self { sizes }
     }
 
@@ -49,8 +57,8 @@ impl Load {
     pub(super) fn requests<'a>(&'a self, info: &ModelInfo) -> impl Iterator<Item = Request> + use<'a> {
         let vocabulary = info.vocab_size.max(1) as u64;
         self.sizes.iter().enumerate().map(move |(i, (prompt, answer))| {
-            let mut random = Random(2 + i as u64);
-            let tokens = (0..*prompt).map(|_| (random.next() % vocabulary) as TokenId).collect();
+            let mut random = SplitMix(2 + i as u64);
+            let tokens = (0..*prompt).map(|_| (random.draw() % vocabulary) as TokenId).collect();
             let params = SamplingParams {
                 temperature: 0.0,
                 max_tokens: Some(*answer as u32),
@@ -59,23 +67,6 @@ impl Load {
             };
             Request::new(RequestId(i as u64), Prompt::Tokens(tokens), params)
         })
-    }
-}
-
-/// SplitMix64 (Steele, Lea and Flood, 2014): tokens without structure, the same in every run.
-pub(super) struct Random(pub u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Evenly spread.
-    fn within(&mut self, range: &RangeInclusive<usize>) -> usize {
-        range.start() + (self.next() % (range.end() - range.start() + 1) as u64) as usize
     }
 }
 

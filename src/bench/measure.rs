@@ -1,7 +1,6 @@
-use super::load::Random;
 use super::plan::{Kind, Test};
 use super::timeline::Timeline;
-use crate::base::Clock;
+use crate::base::{Clock, SplitMix};
 use crate::protocol::{
     Command, Event, Failure, FailureKind, FinishReason, Handle, ModelInfo, Outcome, Prompt, Request,
     RequestId, SamplingParams, TokenId,
@@ -35,7 +34,7 @@ pub fn measure(
     mut done: impl FnMut(u32),
 ) -> Result<Vec<f64>, Failure> {
     let mut bench =
-        Bench { handle, info, step_tokens, clock: Clock::wall(), random: Random(u64::from(test.tokens)) };
+        Bench { handle, info, step_tokens, clock: Clock::wall(), random: SplitMix(u64::from(test.tokens)) };
     let warm = Test { tokens: if test.kind == Kind::Decode { 1 } else { test.tokens }, ..*test };
     bench.once(&warm)?;
     (1..=repetitions).map(|i| bench.once(test).inspect(|_| done(i))).collect()
@@ -46,7 +45,7 @@ struct Bench<'a> {
     info: &'a ModelInfo,
     step_tokens: usize,
     clock: Clock,
-    random: Random,
+    random: SplitMix,
 }
 
 impl Bench<'_> {
@@ -55,7 +54,7 @@ impl Bench<'_> {
         let vocabulary = self.info.vocab_size.max(1) as u64;
         let prompts: Vec<Vec<TokenId>> = (0..test.batch)
             .map(|_| {
-                (0..test.prompt_tokens()).map(|_| (self.random.next() % vocabulary) as TokenId).collect()
+                (0..test.prompt_tokens()).map(|_| (self.random.draw() % vocabulary) as TokenId).collect()
             })
             .collect();
         match test.kind {

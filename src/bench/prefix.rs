@@ -1,7 +1,6 @@
-use super::load::Random;
 use super::measure::{engine_gone, send};
 use super::report::heading;
-use crate::base::Summary;
+use crate::base::{SplitMix, Summary};
 use crate::protocol::{
     Command, Event, Failure, FinishReason, Handle, ModelInfo, Prompt, Request, RequestId, SamplingParams,
     TokenId,
@@ -25,8 +24,8 @@ pub struct Restored {
 pub fn prompts(info: &ModelInfo, length: usize, repetitions: u32) -> Vec<Vec<TokenId>> {
     let vocabulary = info.vocab_size.max(1) as u64;
     let prompt = |i: u32| {
-        let mut random = Random(u64::from(i));
-        (0..length).map(|_| (random.next() % vocabulary) as TokenId).collect()
+        let mut random = SplitMix(u64::from(i));
+        (0..length).map(|_| (random.draw() % vocabulary) as TokenId).collect()
     };
     (0..=repetitions).map(prompt).collect()
 }

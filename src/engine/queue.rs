@@ -3,6 +3,7 @@
 use super::scheduler::Scheduler;
 use super::sequence::Sequence;
 use super::sequences::Key;
+use crate::base::mix;
 use crate::kv::BlockHash;
 use crate::kv::BlockManager;
 use crate::protocol::SchedulePolicy as Policy;
@@ -66,7 +67,7 @@ impl Scheduler {
             Policy::Lof => self.rank(|seq| -(seq.left_to_draw().min(1 << 30) as f64)),
             Policy::Random => {
                 let steps = self.steps;
-                self.rank(|seq| shuffled(steps, seq.arrival))
+                self.rank(|seq| mix(steps.rotate_left(32), seq.arrival) as f64)
             }
             Policy::Hrrn => self.by_response_ratio(kv),
             Policy::ShortestPrefillFirst => self.by_uncached(kv, |_, uncached| uncached as f64),
@@ -156,12 +157,4 @@ impl Scheduler {
         }
         ranks
     }
-}
-
-/// Evenly spread, another order every step (SplitMix64).
-fn shuffled(step: u64, arrival: u64) -> f64 {
-    let mut x = step.rotate_left(32) ^ arrival.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (x ^ (x >> 31)) as f64
 }

@@ -1,5 +1,5 @@
 use super::{Batch, DeviceError, Launched, ModelLimits, Row, Runner};
-use crate::base::Clock;
+use crate::base::{self, Clock};
 use crate::kv::{BlockId, CacheSpec};
 use crate::protocol::TokenId;
 use crate::sample::{RowError, SampleRow, Sampled, Scratch, sample};
@@ -398,12 +398,9 @@ fn noise(tokens: &[TokenId], spread: f32, logits: &mut [f32]) {
     }
 }
 
-/// SplitMix64's finaliser over a running hash.
+/// A running hash of tokens.
 fn mix(past: u64, token: TokenId) -> u64 {
-    let mut x = past.rotate_left(5) ^ (u64::from(token) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
+    base::mix(past.rotate_left(5), u64::from(token) + 1)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use crate::base::Clock;
+use crate::base::{Clock, mix};
 use crate::kv::BlockId;
 use crate::model::{Batch, DeviceError, Launched, ModelLimits, Row, Runner};
 use crate::sample::{RowError, SampleRow, Sampled};
@@ -73,12 +73,4 @@ impl Runner for Simulated {
     fn write_block(&mut self, _block: BlockId, _from: &[u8]) -> Result<(), DeviceError> {
         Ok(())
     }
-}
-
-/// SplitMix64's finaliser over a seed and a position.
-fn mix(seed: u64, position: u64) -> u64 {
-    let mut x = seed ^ position.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
 }

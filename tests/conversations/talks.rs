@@ -1,5 +1,6 @@
 //! Conversations as a generator makes them: the same number, the same conversation, on any machine.
 
+use glassbox::base::SplitMix;
 use glassbox::protocol::{SamplingParams, TokenId};
 
 /// One conversation: a system prompt that others share, and what is asked, one question after another.
@@ -40,9 +41,9 @@ pub fn talks(count: usize, shape: Shape) -> Vec<Talk> {
 
 fn talk(number: u64, shape: Shape) -> Talk {
     // System prompts begin alike and get longer: prefixes that part within blocks.
-    let mut shared = Random(1);
-    let all: Vec<TokenId> = shared.tokens(shape.system, shape.vocab);
-    let mut random = Random(number ^ (0xC0FFEE << 20));
+    let mut shared = SplitMix(1);
+    let all: Vec<TokenId> = tokens(&mut shared, shape.system, shape.vocab);
+    let mut random = SplitMix(number ^ (0xC0FFEE << 20));
     let system = all[..shape.system * random.below(SYSTEMS) / (SYSTEMS - 1)].to_vec();
     let mut room = shape.longest - system.len();
     let mut turns = Vec::new();
@@ -58,7 +59,7 @@ fn talk(number: u64, shape: Shape) -> Talk {
         }
         room -= question + max_tokens;
         turns.push(Turn {
-            question: random.tokens(question, shape.vocab),
+            question: tokens(&mut random, question, shape.vocab),
             params: params(&mut random, number * 100 + turn * 10, max_tokens),
             n: if random.one_in(5) { random.between(2, 3) as u32 } else { 1 },
         });
@@ -70,7 +71,7 @@ fn talk(number: u64, shape: Shape) -> Talk {
 }
 
 /// Greedy or drawn, narrow or wide, with and without penalties.
-fn params(random: &mut Random, seed: u64, max_tokens: usize) -> SamplingParams {
+fn params(random: &mut SplitMix, seed: u64, max_tokens: usize) -> SamplingParams {
     let plain = SamplingParams {
         seed: Some(seed),
         max_tokens: Some(max_tokens as u32),
@@ -84,31 +85,6 @@ fn params(random: &mut Random, seed: u64, max_tokens: usize) -> SamplingParams {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    fn between(&mut self, first: usize, last: usize) -> usize {
-        first + self.below(last - first + 1)
-    }
-
-    fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    fn tokens(&mut self, count: usize, vocab: usize) -> Vec<TokenId> {
-        (0..count).map(|_| self.below(vocab) as TokenId).collect()
-    }
+fn tokens(random: &mut SplitMix, count: usize, vocab: usize) -> Vec<TokenId> {
+    (0..count).map(|_| random.below(vocab) as TokenId).collect()
 }
