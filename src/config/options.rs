@@ -1,4 +1,5 @@
 use super::EngineSettings;
+use crate::protocol::yes_or_no;
 use std::path::PathBuf;
 
 /// Everything that can be set beside the sampling parameters.
@@ -294,14 +295,6 @@ fn count_or_auto(typed: &str, max: usize) -> Result<Option<usize>, &'static str>
 
 fn count(typed: &str, max: usize) -> Result<usize, &'static str> {
     typed.parse().ok().filter(|x| (1..=max).contains(x)).ok_or("a whole number above 0")
-}
-
-fn yes_or_no(typed: &str) -> Result<bool, &'static str> {
-    match typed.to_ascii_lowercase().as_str() {
-        "true" | "yes" | "on" | "1" => Ok(true),
-        "false" | "no" | "off" | "0" => Ok(false),
-        _ => Err("true or false"),
-    }
 }
 
 #[cfg(test)]

@@ -28,7 +28,8 @@ pub use record::{
     BlockChange, Phases, Preemption, Reason, RowKind, RowRecord, Shortage, Slots, StepRecord, Waiting,
 };
 pub use scheduling::{
-    Batching, PreemptionMode, SCHEDULING, SchedulePolicy, SchedulerSettings, SchedulingPolicy, SchedulingSpec,
+    Batching, PreemptionMode, SCHEDULING, SchedulePolicy, SchedulerSettings, SchedulingPolicy,
+    SchedulingSpec, yes_or_no,
 };
 pub use snapshot::{
     BlockView, Candidate, Counters, KvView, MemoryPlan, SamplingTrace, SequenceState, SequenceView, Snapshot,

@@ -10,6 +10,7 @@ macro_rules! named {
 
         impl $name {
             pub const ALL: &[$name] = &[$($name::$variant,)+];
+            pub const NAMES: &[&str] = &[$($text,)+];
             /// For messages: what would have been right.
             pub const EXPECTED: &str = concat!("one of", $(" ", $text,)+);
 

@@ -207,14 +207,14 @@ pub const SCHEDULING: &[SchedulingSpec] = &[
     spec!(
         scheduling_policy,
         "whom a step serves first and who gives way",
-        &["fcfs", "priority"],
+        SchedulingPolicy::NAMES,
         show,
         str::parse
     ),
     spec!(
         schedule_policy,
         "the order in which waiting requests are looked at",
-        &["fcfs", "lpm", "dfs-weight", "lof", "random", "hrrn", "shortest-prefill-first", "round-robin"],
+        SchedulePolicy::NAMES,
         show,
         str::parse
     ),
@@ -222,14 +222,14 @@ pub const SCHEDULING: &[SchedulingSpec] = &[
     spec!(
         preemption_mode,
         "what becomes of a sequence that gives its blocks back",
-        &["recompute", "swap", "retract"],
+        PreemptionMode::NAMES,
         show,
         str::parse
     ),
     spec!(schedule_conservativeness, "of retract: more than 1 expects longer answers", |t| real(
         t, 0.01, 100.0
     )),
-    spec!(batching, "when a finished place is filled", &["continuous", "static"], show, str::parse),
+    spec!(batching, "when a finished place is filled", Batching::NAMES, show, str::parse),
     spec!(async_scheduling, "plan step N+1 while step N runs", YES_NO, show, yes_or_no),
     spec!(num_scheduler_steps, "decode so many tokens for each plan", |t| whole(t, 1, 64).map(|x| x as u32)),
 ];
@@ -249,7 +249,8 @@ fn real(typed: &str, min: f32, max: f32) -> Result<f32, &'static str> {
     typed.parse().ok().filter(|x| (min..=max).contains(x)).ok_or("a number in range")
 }
 
-fn yes_or_no(typed: &str) -> Result<bool, &'static str> {
+/// Reads a switch as typed, or says what would be right.
+pub fn yes_or_no(typed: &str) -> Result<bool, &'static str> {
     match typed.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "1" => Ok(true),
         "false" | "no" | "off" | "0" => Ok(false),
