@@ -9,11 +9,6 @@ use crate::protocol::{
     Event, Failure, FailureKind, ForkRequest, Prompt, Request, RequestId, SeqId, SequenceState,
 };
 
-/// What is left of a sequence that ended: enough to start a branch from.
-pub struct Finished {
-    pub seq: Sequence,
-}
-
 impl Engine {
     /// Remembers the sequences that have ended, before the scheduler drops them.
     pub(super) fn keep_finished(&mut self) -> Result<(), DeviceError> {
@@ -23,7 +18,7 @@ impl Engine {
                 watched.finished(seq.id);
             }
             if seq.started {
-                finished.push(Finished { seq: seq.fork(seq.id.choice, BlockTable::default(), 0) });
+                finished.push(seq.fork(seq.id.choice, BlockTable::default(), 0));
                 offload.keep(seq, kv, &mut **runner)?;
             }
         }
@@ -75,7 +70,7 @@ impl Engine {
         let parent = self.scheduler.all().find(|seq| seq.id == request.parent);
         let live = parent.is_some();
         let parent = parent
-            .or_else(|| self.finished.iter().rev().map(|f| &f.seq).find(|seq| seq.id == request.parent))
+            .or_else(|| self.finished.iter().rev().find(|seq| seq.id == request.parent))
             .ok_or_else(|| bad(format!("sequence {} is not known any more", request.parent)))?;
         let (keep, len) = (request.keep, parent.tokens.len());
         if keep == 0 || keep > len {
@@ -89,19 +84,12 @@ impl Engine {
         }
         let id = SeqId { request: request.id, choice: 0 };
         // The last token must run, or there would be no logits to go on with.
-        let computed = match live {
-            true => match keep.min(tokens.len() - 1) {
-                computed
-                    if !parent.table.is_empty()
-                        && self.kv.can_fork(&parent.table, parent.num_computed, computed) =>
-                {
-                    computed
-                }
-                // Its blocks are gone, or a window has slid on: computed again, from what the cache has.
-                _ => 0,
-            },
-            false => 0,
-        };
+        let wanted = keep.min(tokens.len() - 1);
+        // Where its blocks are gone, or a window has slid on, it is computed again, from what the cache
+        // has.
+        let shares =
+            live && !parent.table.is_empty() && self.kv.can_fork(&parent.table, parent.num_computed, wanted);
+        let computed = if shares { wanted } else { 0 };
         let table = match computed {
             0 => BlockTable::default(),
             _ => self.kv.fork(id, &parent.table, computed),

@@ -28,26 +28,27 @@ impl Scheduler {
     }
 
     /// A new sequence, behind all that rank as high.
-    pub fn push(&mut self, mut seq: Sequence) -> Key {
-        (seq.arrival, seq.arrived_at_tokens) = (self.arrivals, self.tokens_done);
-        self.arrivals += 1;
-        let key = self.sequences.insert(seq);
+    pub fn push(&mut self, seq: Sequence) -> Key {
+        let key = self.arrive(seq);
         self.enqueue(key);
         key
+    }
+
+    fn arrive(&mut self, mut seq: Sequence) -> Key {
+        (seq.arrival, seq.arrived_at_tokens) = (self.arrivals, self.tokens_done);
+        self.arrivals += 1;
+        self.sequences.insert(seq)
     }
 
     /// A sequence that has computed something and may go on at once, if there is a place.
     pub fn push_running(&mut self, mut seq: Sequence, kv: &mut BlockManager) -> Key {
         if self.settings.batching == Batching::Continuous && self.has_place(self.places()).is_ok() {
-            (seq.arrival, seq.arrived_at_tokens) = (self.arrivals, self.tokens_done);
-            self.arrivals += 1;
             seq.state = SequenceState::Running;
-            let key = self.sequences.insert(seq);
+            let key = self.arrive(seq);
             self.running.push(key);
             return key;
         }
-        kv.release(&mut seq.table);
-        (seq.num_computed, seq.state) = (0, SequenceState::Waiting);
+        seq.start_over(SequenceState::Waiting, kv);
         self.push(seq)
     }
 
@@ -79,8 +80,7 @@ impl Scheduler {
                     newest = Some((parent, key));
                 }
                 _ => {
-                    kv.release(&mut child.table);
-                    (child.num_computed, child.state) = (0, SequenceState::Waiting);
+                    child.start_over(SequenceState::Waiting, kv);
                     overflow.push(sequences.insert(child));
                 }
             }

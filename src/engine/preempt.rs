@@ -62,13 +62,12 @@ impl Scheduler {
         }
         seq.swapped = if swaps { kv.swap_out(&mut seq.table, computed, &mut plan.moves) } else { None };
         let swapped = seq.swapped.is_some();
-        if !swapped {
-            kv.release(&mut seq.table);
-            seq.num_computed = 0;
+        match swapped {
+            true => seq.state = SequenceState::Preempted,
+            false => seq.start_over(SequenceState::Preempted, kv),
         }
         let blocks_freed = kv.pool().available() - before;
         seq.preemptions += 1;
-        seq.state = SequenceState::Preempted;
         plan.preempted.push(Preemption { seq: seq.id, blocks_freed, swapped, by, shortage });
         // Whatever was noted of it in this step is overtaken.
         let id = seq.id;
@@ -130,8 +129,7 @@ impl Scheduler {
         let by = self.sequences[for_key].id;
         let before = kv.pool().available();
         let seq = &mut self.sequences[holder];
-        kv.release(&mut seq.table);
-        (seq.num_computed, seq.state) = (0, SequenceState::Preempted);
+        seq.start_over(SequenceState::Preempted, kv);
         seq.preemptions += 1;
         let blocks_freed = kv.pool().available() - before;
         plan.preempted.push(Preemption { seq: seq.id, blocks_freed, swapped: false, by, shortage });

@@ -1,4 +1,4 @@
-use crate::kv::{BlockTable, HashChain, Prefix, SwappedTable};
+use crate::kv::{BlockManager, BlockTable, HashChain, Prefix, SwappedTable};
 use crate::model::Outputs;
 use crate::protocol::{SamplingParams, SeqId, SequenceState, TokenId};
 
@@ -118,6 +118,12 @@ impl Sequence {
 
     pub fn prefix(&self) -> Prefix<'_> {
         Prefix { tokens: &self.tokens, chain: &self.chain, priority: self.priority }
+    }
+
+    /// Gives its blocks back: all of it is to be computed again.
+    pub fn start_over(&mut self, state: SequenceState, kv: &mut BlockManager) {
+        kv.release(&mut self.table);
+        (self.num_computed, self.state) = (0, state);
     }
 
     /// How much longer than others' its turn of round robin is.

@@ -1,12 +1,12 @@
 use super::breakpoints::Breakpoints;
 use super::debug::Watched;
-use super::fork::Finished;
 use super::intake::{Intake, Lengths, panic_message};
 use super::offload::Offload;
 use super::output::Output;
 use super::overlap::Flight;
 use super::plan::Plan;
 use super::scheduler::{Bounds, Scheduler};
+use super::sequence::Sequence;
 use super::stats::{Stats, Stopwatch};
 use crate::base::{Clock, Ring};
 use crate::config::EngineSettings;
@@ -46,8 +46,8 @@ pub struct Engine {
     pub(super) trace: Option<Arc<SamplingTrace>>,
     /// The same, until the step's record has it.
     pub(super) new_trace: Option<Arc<SamplingTrace>>,
-    /// Sequences that ended: branches may still start from them.
-    pub(super) finished: Ring<Finished>,
+    /// Sequences that ended, without their blocks: branches may still start from them.
+    pub(super) finished: Ring<Sequence>,
     pub(super) breakpoints: Breakpoints,
     pub(super) watched: Watched,
     pub(super) kv_events: Ring<KvEvent>,
