@@ -40,6 +40,18 @@ fn tier(bench: &Bench, medium: Medium) -> TierView {
     *tiers.iter().find(|tier| tier.medium == medium).expect("the tier is on")
 }
 
+/// The program ends: what is to be kept is written.
+fn leave(mut bench: Bench) {
+    bench.send(Command::Shutdown);
+}
+
+/// The prompt's blocks lie in the folder.
+fn kept_from_an_earlier_run(folder: &Path) {
+    let mut bench = on_disk(folder);
+    say(&mut bench, PROMPT);
+    leave(bench);
+}
+
 /// The files of blocks.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
@@ -106,8 +118,7 @@ fn a_conversation_goes_on_after_a_restart() {
         assert_eq!(say(&mut bench, &prompt), 0);
         let stored = tier(&bench, Medium::Disk).used;
         assert!(stored >= 11, "{stored} blocks");
-        bench.send(Command::Shutdown);
-        drop(bench);
+        leave(bench);
 
         let settings = EngineSettings { prefix_cache: cache, ..with_disk(folder.path()) };
         let mut bench = Bench::with(settings, Scripted::babbling(limits(64)));
@@ -125,10 +136,7 @@ fn a_conversation_goes_on_after_a_restart() {
 #[test]
 fn the_second_turn_of_a_chat_finds_the_first_answer_too() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = on_disk(folder.path());
-    say(&mut bench, PROMPT);
-    bench.send(Command::Shutdown);
-    drop(bench);
+    kept_from_an_earlier_run(folder.path());
     let mut tokens = Scripted::encode(PROMPT);
     tokens.extend(solo(babbler, PROMPT, &seeded(1, 12)));
     tokens.extend(Scripted::encode(" and then"));
@@ -150,8 +158,7 @@ fn what_was_aborted_is_kept_as_well() {
     let other = "the prompt of an answer that is cut off by the end";
     bench.ask(other, seeded(2, 40));
     (0..6).for_each(|_| bench.step());
-    bench.send(Command::Shutdown);
-    drop(bench);
+    leave(bench);
     let mut bench = on_disk(folder.path());
     assert_eq!(say(&mut bench, PROMPT), 36);
     assert_eq!(say(&mut bench, other), 48);
@@ -199,10 +206,7 @@ fn a_branch_of_a_finished_sequence_is_brought_back_from_disk() {
 #[test]
 fn damaged_and_foreign_files_are_ignored_with_a_note() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = on_disk(folder.path());
-    say(&mut bench, PROMPT);
-    bench.send(Command::Shutdown);
-    drop(bench);
+    kept_from_an_earlier_run(folder.path());
     let blocks = files(folder.path());
     for file in &blocks {
         let mut bytes = fs::read(file).unwrap();
@@ -222,10 +226,7 @@ fn damaged_and_foreign_files_are_ignored_with_a_note() {
 #[test]
 fn files_that_vanish_while_the_program_runs_are_misses() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = on_disk(folder.path());
-    say(&mut bench, PROMPT);
-    bench.send(Command::Shutdown);
-    drop(bench);
+    kept_from_an_earlier_run(folder.path());
     let mut bench = on_disk(folder.path());
     files(folder.path()).iter().for_each(|file| fs::remove_file(file).unwrap());
     assert_eq!(say(&mut bench, PROMPT), 0);
@@ -240,8 +241,7 @@ fn a_folder_is_not_filled_beyond_its_bound() {
     for turn in 0..8 {
         say(&mut bench, &format!("{turn} is one of many prompts to be kept"));
     }
-    bench.send(Command::Shutdown);
-    drop(bench);
+    leave(bench);
     let bytes: u64 = files(folder.path()).iter().map(|file| fs::metadata(file).unwrap().len()).sum();
     assert!(bytes > 0 && bytes <= 4000, "{bytes} bytes");
 }
@@ -268,10 +268,7 @@ fn without_host_memory_of_its_own_the_disk_still_has_a_way_in() {
 #[test]
 fn a_request_that_is_aborted_while_it_loads_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = on_disk(folder.path());
-    say(&mut bench, PROMPT);
-    bench.send(Command::Shutdown);
-    drop(bench);
+    kept_from_an_earlier_run(folder.path());
     let mut bench = on_disk(folder.path());
     for _ in 0..3 {
         let id = bench.ask(PROMPT, seeded(1, 12));
@@ -286,10 +283,7 @@ fn a_request_that_is_aborted_while_it_loads_leaves_nothing_behind() {
 #[test]
 fn a_device_that_fails_while_blocks_are_read_loses_no_slot() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = on_disk(folder.path());
-    say(&mut bench, PROMPT);
-    bench.send(Command::Shutdown);
-    drop(bench);
+    kept_from_an_earlier_run(folder.path());
     let runner = Scripted::babbling(limits(64)).failing_at(1, Fault::Device);
     let mut bench = Bench::with(with_disk(folder.path()), runner);
     let ids = ["x", PROMPT].map(|prompt| bench.ask(prompt, seeded(1, 5)));
@@ -301,10 +295,7 @@ fn a_device_that_fails_while_blocks_are_read_loses_no_slot() {
 #[test]
 fn others_run_while_blocks_are_read() {
     let folder = tempfile::tempdir().unwrap();
-    let mut bench = on_disk(folder.path());
-    say(&mut bench, PROMPT);
-    bench.send(Command::Shutdown);
-    drop(bench);
+    kept_from_an_earlier_run(folder.path());
     for (change, name) in [
         ((|_| ()) as fn(&mut SchedulerSettings), "plain"),
         (|s| s.async_scheduling = true, "overlapped"),
