@@ -14,6 +14,8 @@ mod shared;
 mod simd;
 
 #[cfg(test)]
+mod attention_tests;
+#[cfg(test)]
 mod tests;
 
 pub use simd::Isa;
