@@ -17,8 +17,8 @@ pub(super) const SPLIT: usize = 256;
 /// Largest head.
 pub(super) const MOST_DIM: usize = 512;
 
-/// Queries that share a pass over the keys.
-pub(super) const QUERIES: usize = 4;
+/// Queries that share a pass over the keys, or two where registers hold no more than half of them.
+pub(super) const QUERIES: usize = 8;
 
 /// One query: `head_dim` numbers, and the positions it may see.
 #[derive(Clone, Copy)]
@@ -55,13 +55,14 @@ pub(super) struct Desk {
 }
 
 /// One number for each position of a split. Kernels write 16 at a time: up to 15 land beyond.
-type Positions = [f32; SPLIT + 16];
+type Positions = [f32; POSITIONS];
+const POSITIONS: usize = SPLIT + 16;
 type Scores = [Positions; QUERIES];
 
 impl Desk {
     pub(super) fn new() -> Self {
         let nothing = Found { largest: f32::NEG_INFINITY, sum: 0.0, values: [0.0; MOST_DIM] };
-        let zeros = [0.0; SPLIT + 16];
+        let zeros = [0.0; POSITIONS];
         Self { scores: [zeros; QUERIES], scales: zeros, found: [nothing; QUERIES] }
     }
 }
@@ -155,13 +156,24 @@ unsafe fn attend_as<S: Simd, E: Element>(job: SplitJob, desk: &mut Desk) {
     let seen = Seen { cache, shape, head, table, begin, end };
     // SAFETY: the assertions above bound every access of the kernels.
     unsafe {
-        match queries.len() {
-            1 => score_all::<S, E, 1>(seen, first, queries, scale, scores, scales),
-            2 => score_all::<S, E, 2>(seen, first, queries, scale, scores, scales),
-            3 => score_all::<S, E, 3>(seen, first, queries, scale, scores, scales),
-            _ => score_all::<S, E, 4>(seen, first, queries, scale, scores, scales),
+        for n in (0..queries.len()).step_by(S::TOKENS) {
+            let queries = &queries[n..queries.len().min(n + S::TOKENS)];
+            let scores = &mut scores[n..];
+            match queries.len() {
+                1 => score_all::<S, E, 1, 4>(seen, first, queries, scale, scores, scales),
+                2 => score_all::<S, E, 2, 4>(seen, first, queries, scale, scores, scales),
+                3 if S::TOKENS == 8 => score_all::<S, E, 3, 4>(seen, first, queries, scale, scores, scales),
+                4 if S::TOKENS == 8 => score_all::<S, E, 4, 4>(seen, first, queries, scale, scores, scales),
+                3 => score_all::<S, E, 3, 1>(seen, first, queries, scale, scores, scales),
+                4 => score_all::<S, E, 4, 1>(seen, first, queries, scale, scores, scales),
+                5 if S::TOKENS == 8 => score_all::<S, E, 5, 2>(seen, first, queries, scale, scores, scales),
+                6 if S::TOKENS == 8 => score_all::<S, E, 6, 2>(seen, first, queries, scale, scores, scales),
+                7 if S::TOKENS == 8 => score_all::<S, E, 7, 2>(seen, first, queries, scale, scores, scales),
+                8 if S::TOKENS == 8 => score_all::<S, E, 8, 2>(seen, first, queries, scale, scores, scales),
+                n => unreachable!("{n} queries"),
+            }
         }
-        for ((query, scores), found) in queries.iter().zip(scores.iter_mut()).zip(found.iter_mut()) {
+        for (query, (scores, found)) in queries.iter().zip(scores.iter_mut().zip(found.iter_mut())) {
             (found.largest, found.sum) = soften::<S>(query, begin, end - begin, scores);
             if E::SCALED {
                 // A value's scale joins its weight.
@@ -171,69 +183,109 @@ unsafe fn attend_as<S: Simd, E: Element>(job: SplitJob, desk: &mut Desk) {
                 }
             }
         }
-        match queries.len() {
-            1 => weigh::<S, E, 1>(seen, first, scores, found),
-            2 => weigh::<S, E, 2>(seen, first, scores, found),
-            3 => weigh::<S, E, 3>(seen, first, scores, found),
-            _ => weigh::<S, E, 4>(seen, first, scores, found),
+        for n in (0..queries.len()).step_by(S::TOKENS) {
+            let (scores, found) = (&scores[n..], &mut found[n..]);
+            match queries.len().min(n + S::TOKENS) - n {
+                1 => weigh::<S, E, 1, 4>(seen, first, scores, found),
+                2 => weigh::<S, E, 2, 4>(seen, first, scores, found),
+                3 if S::TOKENS == 8 => weigh::<S, E, 3, 4>(seen, first, scores, found),
+                4 if S::TOKENS == 8 => weigh::<S, E, 4, 4>(seen, first, scores, found),
+                3 => weigh::<S, E, 3, 1>(seen, first, scores, found),
+                4 => weigh::<S, E, 4, 1>(seen, first, scores, found),
+                5 if S::TOKENS == 8 => weigh::<S, E, 5, 2>(seen, first, scores, found),
+                6 if S::TOKENS == 8 => weigh::<S, E, 6, 2>(seen, first, scores, found),
+                7 if S::TOKENS == 8 => weigh::<S, E, 7, 2>(seen, first, scores, found),
+                8 if S::TOKENS == 8 => weigh::<S, E, 8, 2>(seen, first, scores, found),
+                n => unreachable!("{n} queries"),
+            }
         }
     }
 }
 
-/// Scores of all positions from `first` on, 16 at a time. What lies beyond a block's end is garbage
-/// that the next block or `soften` overwrites.
+/// Keys of 16 positions.
+#[derive(Clone, Copy)]
+struct Keys<S: Simd> {
+    start: *const u8,
+    /// Of the first, within the split.
+    at: usize,
+    /// Multiplies each position's score.
+    factor: S::F,
+}
+
+/// Scores of all positions from `first` on, 16 at a time and `V` times as many at once. What lies
+/// beyond a block's end is garbage that the next block or `soften` overwrites.
 #[inline(always)]
-unsafe fn score_all<S: Simd, E: Element, const N: usize>(
+unsafe fn score_all<S: Simd, E: Element, const N: usize, const V: usize>(
     seen: Seen,
     first: usize,
     queries: &[Query],
     scale: f32,
-    scores: &mut Scores,
+    scores: &mut [Positions],
     scales: &mut Positions,
 ) {
     let shape = seen.shape;
-    for run in seen.runs(first) {
-        for i in (0..run.len).step_by(16) {
-            let (at, offset) = (run.at + i, run.offset + i);
-            // SAFETY: `offset` is a token of the block. 16 elements from the last one's last dimension
-            // reach into the values, 16 scales into the next part or the slack.
-            unsafe {
-                let keys = run.part.add(offset * E::BYTES);
-                let mut factor = S::splat(scale);
+    let mut q = [std::ptr::null(); N];
+    for (q, query) in q.iter_mut().zip(queries) {
+        *q = query.q.as_ptr();
+    }
+    // SAFETY: `offset` is a token of the block. 16 elements from the last one's last dimension reach
+    // into the values, 16 scales into the next part or the slack.
+    unsafe {
+        let nothing = Keys { start: std::ptr::null(), at: 0, factor: S::splat(scale) };
+        let mut keys: [Keys<S>; V] = [nothing; V];
+        let mut count = 0;
+        for run in seen.runs(first) {
+            for i in (0..run.len).step_by(16) {
+                let (at, offset) = (run.at + i, run.offset + i);
+                keys[count] = Keys { start: run.part.add(offset * E::BYTES), at, ..nothing };
                 if E::SCALED {
                     let key_scales = run.part.add(2 * shape.half() * E::BYTES + 4 * offset).cast::<f32>();
-                    factor = S::mul(factor, S::load(key_scales));
+                    keys[count].factor = S::mul(S::splat(scale), S::load(key_scales));
                     let value_scales = S::load(key_scales.add(shape.block_size));
                     S::store(scales.as_mut_ptr().add(at), value_scales);
                 }
-                score::<S, E, N>(keys, shape, queries, factor, scores, at);
+                count += 1;
+                if count == V {
+                    score::<S, E, N, V>(&keys, shape, &q, scores);
+                    count = 0;
+                }
             }
+        }
+        for keys in &keys[..count] {
+            score::<S, E, N, 1>(&[*keys], shape, &q, scores);
         }
     }
 }
 
-/// Scores of 16 positions.
+/// Scores of `16 V` positions.
 #[inline(always)]
-unsafe fn score<S: Simd, E: Element, const N: usize>(
-    keys: *const u8,
+unsafe fn score<S: Simd, E: Element, const N: usize, const V: usize>(
+    keys: &[Keys<S>; V],
     shape: CacheShape,
-    queries: &[Query],
-    factor: S::F,
-    scores: &mut Scores,
-    at: usize,
+    q: &[*const f32; N],
+    scores: &mut [Positions],
 ) {
-    // SAFETY: `head_dim` rows of `block_size` keys lie at `keys`, 16 of each are read.
+    // SAFETY: `head_dim` rows of `block_size` keys lie at each start, 16 of each are read; queries have
+    // `head_dim` elements.
     unsafe {
-        let q: [*const f32; N] = std::array::from_fn(|n| queries[n].q.as_ptr());
-        let mut sums = [S::splat(0.0); N];
+        let stride = shape.block_size * E::BYTES;
+        let mut sums = [[S::splat(0.0); V]; N];
         for d in 0..shape.head_dim {
-            let k = E::load::<S>(keys.add(d * shape.block_size * E::BYTES));
-            for n in 0..N {
-                sums[n] = S::fma(k, S::splat(*q[n].add(d)), sums[n]);
+            let mut k = [S::splat(0.0); V];
+            for (k, keys) in k.iter_mut().zip(keys) {
+                *k = E::load::<S>(keys.start.add(d * stride));
+            }
+            for (sums, q) in sums.iter_mut().zip(q) {
+                let q = S::splat(*q.add(d));
+                for (sum, k) in sums.iter_mut().zip(k) {
+                    *sum = S::fma(k, q, *sum);
+                }
             }
         }
-        for n in 0..N {
-            S::store(scores[n].as_mut_ptr().add(at), S::mul(sums[n], factor));
+        for (sums, scores) in sums.iter().zip(scores) {
+            for (sum, keys) in sums.iter().zip(keys) {
+                S::store(scores.as_mut_ptr().add(keys.at), S::mul(*sum, keys.factor));
+            }
         }
     }
 }
@@ -273,32 +325,61 @@ unsafe fn soften<S: Simd>(query: &Query, begin: usize, used: usize, scores: &mut
     }
 }
 
-/// Values weighted by the softened scores, 16 dimensions at a time. Nothing before `first` is read:
+/// Values weighted by the softened scores, `16 V` dimensions at a time. Nothing before `first` is read:
 /// there may be no block, and zero times what a lost block holds need not be zero.
 #[inline(always)]
-unsafe fn weigh<S: Simd, E: Element, const N: usize>(
+unsafe fn weigh<S: Simd, E: Element, const N: usize, const V: usize>(
     seen: Seen,
     first: usize,
-    scores: &Scores,
-    found: &mut [Found; QUERIES],
+    scores: &[Positions],
+    found: &mut [Found],
+) {
+    let (dim, at_once) = (seen.shape.head_dim, 16 * V);
+    let whole = dim / at_once * at_once;
+    // SAFETY: `at_once`, then 16 dimensions from each `d` lie inside a head.
+    unsafe {
+        for d in (0..whole).step_by(at_once) {
+            weigh_some::<S, E, N, V>(seen, first, d, scores, found);
+        }
+        for d in (whole..dim).step_by(16) {
+            weigh_some::<S, E, N, 1>(seen, first, d, scores, found);
+        }
+    }
+}
+
+/// Dimensions `d .. d + 16 V`.
+#[inline(always)]
+unsafe fn weigh_some<S: Simd, E: Element, const N: usize, const V: usize>(
+    seen: Seen,
+    first: usize,
+    d: usize,
+    scores: &[Positions],
+    found: &mut [Found],
 ) {
     let (shape, stride) = (seen.shape, seen.shape.head_dim * E::BYTES);
-    // SAFETY: a run's positions lie inside its block, 16 of `head_dim` values are read.
+    assert!(scores.len() >= N && found.len() >= N);
+    // SAFETY: a run's positions lie inside its block and the split; the dimensions inside a head.
     unsafe {
-        for d in (0..shape.head_dim).step_by(16) {
-            let mut sums = [S::splat(0.0); N];
-            for run in seen.runs(first) {
-                let values = run.part.add(shape.half() * E::BYTES + run.offset * stride + d * E::BYTES);
-                for t in 0..run.len {
-                    let v = E::load::<S>(values.add(t * stride));
-                    for (n, sum) in sums.iter_mut().enumerate() {
-                        let p = *scores.get_unchecked(n).get_unchecked(run.at + t);
-                        *sum = S::fma(v, S::splat(p), *sum);
+        let mut sums = [[S::splat(0.0); V]; N];
+        for run in seen.runs(first) {
+            let values = run.part.add((shape.half() + d) * E::BYTES + run.offset * stride);
+            let weights = scores.as_ptr().cast::<f32>().add(run.at);
+            for t in 0..run.len {
+                let mut v = [S::splat(0.0); V];
+                for (i, v) in v.iter_mut().enumerate() {
+                    *v = E::load::<S>(values.add(t * stride + 16 * i * E::BYTES));
+                }
+                for (n, sums) in sums.iter_mut().enumerate() {
+                    let p = S::splat(*weights.add(n * POSITIONS + t));
+                    for (sum, v) in sums.iter_mut().zip(v) {
+                        *sum = S::fma(v, p, *sum);
                     }
                 }
             }
-            for n in 0..N {
-                S::store(found[n].values.as_mut_ptr().add(d), sums[n]);
+        }
+        for (sums, found) in sums.iter().zip(found) {
+            for (i, sum) in sums.iter().enumerate() {
+                S::store(found.values.as_mut_ptr().add(d + 16 * i), *sum);
             }
         }
     }

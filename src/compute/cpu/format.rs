@@ -36,7 +36,8 @@ pub(super) trait Layout {
     const SIGNED: bool = false;
     /// A minimum is added for each scale.
     const HAS_MIN: bool = false;
-    /// Dot products that fit 16 bits (see `Simd::dot`), at most the 4 of one scale of activations.
+    /// Vectors whose products fit 16 bits (see `Simd::dot`): 8 for 4 bits, 4 for 5, 2 for 6; 0 for whole
+    /// bytes.
     const DOTS: usize;
 
     /// Weights `4j .. 4j + 4` of 16 rows; `J` below 8.
@@ -141,7 +142,7 @@ impl<const FIFTH: bool, const MIN: bool> Layout for Block32<FIFTH, MIN> {
     const BYTES: usize = Self::SCALE + if MIN { 64 } else { 32 };
     const OFFSET: i32 = if MIN { 0 } else { 1 << (3 + FIFTH as i32) };
     const HAS_MIN: bool = MIN;
-    const DOTS: usize = 4;
+    const DOTS: usize = if FIFTH { 4 } else { 8 };
     #[inline(always)]
     unsafe fn vector<S: Simd, const J: usize>(block: *const u8, _: usize) -> S::B {
         // SAFETY: the caller's block.
@@ -176,7 +177,7 @@ impl Layout for Q8_0 {
     const BLOCK: usize = 32;
     const BYTES: usize = 512 + 32;
     const SIGNED: bool = true;
-    const DOTS: usize = 4;
+    const DOTS: usize = 0;
     #[inline(always)]
     unsafe fn vector<S: Simd, const J: usize>(block: *const u8, _: usize) -> S::B {
         // SAFETY: the caller's block.
@@ -209,7 +210,7 @@ impl<const FIFTH: bool> Layout for Block256<FIFTH> {
     const BLOCK: usize = 256;
     const BYTES: usize = Self::HEAD + 8 * Self::SUB;
     const HAS_MIN: bool = true;
-    const DOTS: usize = 4;
+    const DOTS: usize = if FIFTH { 4 } else { 8 };
     #[inline(always)]
     unsafe fn vector<S: Simd, const J: usize>(block: *const u8, sub: usize) -> S::B {
         // SAFETY: the caller's block.

@@ -2,214 +2,304 @@
 //!
 //! Every token's sum is built in the same order whatever stands beside it in the batch, so a row's
 //! result does not depend on the batch, to the bit: batched equals solo, chunked equals whole.
+//!
+//! Up to three tokens read the tile as it lies. For more, a stretch of the tile is unpacked into a [`Panel`],
+//! which stays in the first-level cache while group after group of tokens is multiplied with it: 16
+//! rows by [`Simd::TOKENS`] tokens of sums are held in registers.
 
 use super::format::{Layout, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, TILE, tile_bytes};
-use super::rows::Quantized;
+use super::rows::{Group, Quantized};
 use super::simd::{Simd, simd_fn};
 use crate::compute::Activation;
 use crate::weights::BlockFormat;
+use std::ops::Range;
 
-/// Tokens whose sums are kept at hand while a tile's weights are unpacked once.
-pub(super) const CHUNK: usize = 32;
+/// 32s of weights in a panel.
+const SUBS: usize = 32;
 
-/// `[token, row]`: what a tile times up to [`CHUNK`] tokens comes to.
-pub(super) type Sums = [[f32; TILE]; CHUNK];
+/// What a tile times one token comes to.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Sums(pub(super) [f32; TILE]);
+
+/// Unpacked weights of a tile, `32 * SUBS` of each row.
+#[derive(Clone)]
+#[repr(align(64))]
+pub(super) struct Panel {
+    bytes: [[u8; 32 * TILE]; SUBS],
+    /// Of the first and of the last 16 weights; only the first where the format has one scale.
+    scales: [[[f32; TILE]; 2]; SUBS],
+    minima: [[f32; TILE]; SUBS],
+}
+
+impl Panel {
+    pub(super) fn new() -> Self {
+        Self {
+            bytes: [[0; _]; _],
+            scales: [[[0.0; _]; _]; _],
+            minima: [[0.0; _]; _],
+        }
+    }
+}
 
 /// The tokens a tile is multiplied with: as bytes for quantised weights, as floats for others.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Tokens<'a> {
     pub(super) quantized: &'a Quantized,
     /// [rows, cols]
     pub(super) floats: &'a [f32],
     pub(super) cols: usize,
-    pub(super) first: usize,
-    pub(super) count: usize,
+    /// Whole groups of `quantized`.
+    pub(super) rows: Range<usize>,
 }
 
 simd_fn! {
-    /// `sums[t][r] = tile[r] . tokens[first + t]`, for `count` tokens (at most [`CHUNK`]).
-    pub(super) fn multiply_tile(format: BlockFormat, tile: &[u8], tokens: Tokens, sums: &mut Sums) = multiply_kernel;
+    /// `sums[t][r] = tile[r] . tokens[t]`
+    pub(super) fn multiply_tile(format: BlockFormat, tile: &[u8], tokens: &Tokens, panel: &mut Panel, sums: &mut [Sums]) = multiply_kernel;
 }
 
 #[inline(always)]
-unsafe fn multiply_kernel<S: Simd>(format: BlockFormat, tile: &[u8], tokens: Tokens, sums: &mut Sums) {
-    assert!(tokens.count <= CHUNK && tile.len() == tile_bytes(format, tokens.cols));
-    if matches!(format, BlockFormat::F32 | BlockFormat::F16 | BlockFormat::BF16) {
-        assert!(tokens.floats.len() >= (tokens.first + tokens.count) * tokens.cols);
-    } else {
-        assert!(tokens.quantized.cols == tokens.cols);
-        assert!(tokens.quantized.bytes.len() >= (tokens.first + tokens.count) * tokens.cols);
-    }
-    // SAFETY: the tile and the tokens' rows are as long as the kernels read (asserted above; a
-    // `Quantized` keeps its four vectors in step).
+unsafe fn multiply_kernel<S: Simd>(
+    format: BlockFormat,
+    tile: &[u8],
+    tokens: &Tokens,
+    panel: &mut Panel,
+    sums: &mut [Sums],
+) {
+    assert!(sums.len() == tokens.rows.len() && tile.len() == tile_bytes(format, tokens.cols));
+    // SAFETY: the tile and the tokens' rows are as long as the kernels read: asserted here and in
+    // `Quantized::groups`.
     unsafe {
         match format {
             BlockFormat::F32 => floats::<S, F32>(tile, tokens, sums),
             BlockFormat::F16 => floats::<S, F16>(tile, tokens, sums),
             BlockFormat::BF16 => floats::<S, BF16>(tile, tokens, sums),
-            BlockFormat::Q4_0 => quantized::<S, Q4_0>(tile, tokens, sums),
-            BlockFormat::Q4_1 => quantized::<S, Q4_1>(tile, tokens, sums),
-            BlockFormat::Q5_0 => quantized::<S, Q5_0>(tile, tokens, sums),
-            BlockFormat::Q5_1 => quantized::<S, Q5_1>(tile, tokens, sums),
-            BlockFormat::Q8_0 => quantized::<S, Q8_0>(tile, tokens, sums),
-            BlockFormat::Q4_K => quantized::<S, Q4K>(tile, tokens, sums),
-            BlockFormat::Q5_K => quantized::<S, Q5K>(tile, tokens, sums),
-            BlockFormat::Q6_K => quantized::<S, Q6K>(tile, tokens, sums),
+            BlockFormat::Q4_0 => quantized::<S, Q4_0>(tile, tokens, panel, sums),
+            BlockFormat::Q4_1 => quantized::<S, Q4_1>(tile, tokens, panel, sums),
+            BlockFormat::Q5_0 => quantized::<S, Q5_0>(tile, tokens, panel, sums),
+            BlockFormat::Q5_1 => quantized::<S, Q5_1>(tile, tokens, panel, sums),
+            BlockFormat::Q8_0 => quantized::<S, Q8_0>(tile, tokens, panel, sums),
+            BlockFormat::Q4_K => quantized::<S, Q4K>(tile, tokens, panel, sums),
+            BlockFormat::Q5_K => quantized::<S, Q5K>(tile, tokens, panel, sums),
+            BlockFormat::Q6_K => quantized::<S, Q6K>(tile, tokens, panel, sums),
         }
     }
 }
 
 #[inline(always)]
-unsafe fn quantized<S: Simd, L: Layout>(tile: &[u8], tokens: Tokens, sums: &mut Sums) {
+unsafe fn quantized<S: Simd, L: Layout>(tile: &[u8], tokens: &Tokens, panel: &mut Panel, sums: &mut [Sums]) {
+    let q = tokens.quantized;
+    assert!(q.cols() == tokens.cols);
     // SAFETY: the caller's.
     unsafe {
-        if tokens.count == 1 {
-            one_token::<S, L>(tile, tokens, sums);
-        } else {
-            many_tokens::<S, L>(tile, tokens, sums);
+        if sums.len() <= 3 {
+            let group = q.groups(tokens.rows.clone()).next().expect("some tokens");
+            return match sums.len() {
+                1 => few_tokens::<S, L, 1>(tile, group, sums),
+                2 => few_tokens::<S, L, 2>(tile, group, sums),
+                _ => few_tokens::<S, L, 3>(tile, group, sums),
+            };
         }
-    }
-}
-
-/// Decode: sums stay in registers.
-#[inline(always)]
-unsafe fn one_token<S: Simd, L: Layout>(tile: &[u8], tokens: Tokens, sums: &mut Sums) {
-    let x = Row::of(tokens, 0);
-    // SAFETY: `sub` runs over the tile's blocks and the token's bytes, which have one length.
-    unsafe {
-        let mut sum = S::splat(0.0);
-        for block in 0..tokens.cols / L::BLOCK {
-            let p = tile.as_ptr().add(block * L::BYTES);
-            for sub in 0..L::SUBS {
-                let weights = Unpacked::of::<L>(p, sub);
-                sum = accumulate::<S, L>(sum, &weights, x, block * L::SUBS + sub);
+        sums.fill(Sums([0.0; TILE]));
+        let subs = tokens.cols / 32;
+        let stretch = subs.div_ceil(subs.div_ceil(SUBS));
+        for first in (0..subs).step_by(stretch) {
+            let range = first..subs.min(first + stretch);
+            unpack::<S, L>(tile, range.clone(), panel);
+            let mut sums = sums.as_mut_ptr();
+            for group in q.groups(tokens.rows.clone()) {
+                match group.tokens {
+                    1 => multiply_group::<S, L, 1>(panel, range.clone(), group, sums),
+                    2 => multiply_group::<S, L, 2>(panel, range.clone(), group, sums),
+                    3 => multiply_group::<S, L, 3>(panel, range.clone(), group, sums),
+                    4 => multiply_group::<S, L, 4>(panel, range.clone(), group, sums),
+                    n if S::TOKENS == 8 => match n {
+                        5 => multiply_group::<S, L, 5>(panel, range.clone(), group, sums),
+                        6 => multiply_group::<S, L, 6>(panel, range.clone(), group, sums),
+                        7 => multiply_group::<S, L, 7>(panel, range.clone(), group, sums),
+                        _ => multiply_group::<S, L, 8>(panel, range.clone(), group, sums),
+                    },
+                    n => unreachable!("{n} tokens in a group"),
+                }
+                sums = sums.add(group.tokens);
             }
         }
-        S::store(sums[0].as_mut_ptr(), sum);
     }
 }
 
-/// Prefill and batches: 32 weights of 16 rows are unpacked once for all tokens.
+/// Decode: weights go from the tile through registers.
 #[inline(always)]
-unsafe fn many_tokens<S: Simd, L: Layout>(tile: &[u8], tokens: Tokens, sums: &mut Sums) {
-    sums[..tokens.count].fill([0.0; TILE]);
-    // SAFETY: as in `one_token`; `t` stays below `count`.
+unsafe fn few_tokens<S: Simd, L: Layout, const N: usize>(tile: &[u8], group: Group, sums: &mut [Sums]) {
+    assert!(group.tokens == N && sums.len() == N);
+    // SAFETY: `sub` runs over the tile's blocks and the tokens' bytes, which have one length.
     unsafe {
-        for block in 0..tokens.cols / L::BLOCK {
-            let p = tile.as_ptr().add(block * L::BYTES);
-            for sub in 0..L::SUBS {
-                let weights = Unpacked::of::<L>(p, sub);
-                for t in 0..tokens.count {
-                    let sum = sums.get_unchecked_mut(t).as_mut_ptr();
-                    let x = Row::of(tokens, t);
-                    let at = block * L::SUBS + sub;
-                    S::store(sum, accumulate::<S, L>(S::load(sum), &weights, x, at));
+        let mut sum = [S::splat(0.0); N];
+        for sub in 0..tile.len() / L::BYTES * L::SUBS {
+            let block = tile.as_ptr().add(sub / L::SUBS * L::BYTES);
+            let (mut weights, scales, minimum) = weights::<S, L>(block, sub % L::SUBS);
+            let mut offset = L::OFFSET;
+            if L::SIGNED && S::WIDE {
+                offset = 128;
+                for weights in &mut weights {
+                    *weights = S::add_bytes(*weights, 128);
                 }
             }
+            let group = group.skip(sub * N);
+            for (n, sum) in sum.iter_mut().enumerate() {
+                let x = group.skip(n);
+                let starts = Starts::<S>::of::<L>(x, offset);
+                *sum = accumulate::<S, L>(*sum, &weights, scales, minimum, starts, x);
+            }
+        }
+        for (sum, sums) in sum.into_iter().zip(sums) {
+            S::store(sums.0.as_mut_ptr(), sum);
         }
     }
 }
 
-/// One token's quantised activations.
-#[derive(Clone, Copy)]
-struct Row {
-    bytes: *const i8,
-    scales: *const f32,
-    counts: *const i32,
-    sums: *const f32,
+/// 32 weights of 16 rows, their one or two scales, and their minimum.
+#[inline(always)]
+unsafe fn weights<S: Simd, L: Layout>(block: *const u8, sub: usize) -> ([S::B; 8], [S::F; 2], S::F) {
+    // SAFETY: the caller's block.
+    unsafe {
+        let vectors = [
+            L::vector::<S, 0>(block, sub),
+            L::vector::<S, 1>(block, sub),
+            L::vector::<S, 2>(block, sub),
+            L::vector::<S, 3>(block, sub),
+            L::vector::<S, 4>(block, sub),
+            L::vector::<S, 5>(block, sub),
+            L::vector::<S, 6>(block, sub),
+            L::vector::<S, 7>(block, sub),
+        ];
+        let scales = [L::scale::<S>(block, sub, 0), L::scale::<S>(block, sub, L::SCALES - 1)];
+        (vectors, scales, L::minimum::<S>(block, sub))
+    }
 }
 
-impl Row {
+/// Whether a panel of this format has weights + 128, so that every offset is the same.
+const fn is_shifted<S: Simd, L: Layout>() -> bool {
+    S::WIDE && !L::HAS_MIN
+}
+
+/// A stretch of the tile, 32s of weights `subs`, into the panel.
+#[inline(always)]
+unsafe fn unpack<S: Simd, L: Layout>(tile: &[u8], subs: Range<usize>, panel: &mut Panel) {
+    for (i, sub) in subs.enumerate() {
+        // SAFETY: the caller's subs lie in the tile; rows of the panel are as long as what is written.
+        unsafe {
+            let block = tile.as_ptr().add(sub / L::SUBS * L::BYTES);
+            let (vectors, scales, minimum) = weights::<S, L>(block, sub % L::SUBS);
+            for (vector, bytes) in vectors.into_iter().zip(panel.bytes[i].chunks_exact_mut(64)) {
+                let shift = 128 - L::OFFSET as u8;
+                let vector = if is_shifted::<S, L>() { S::add_bytes(vector, shift) } else { vector };
+                S::store_bytes(bytes.as_mut_ptr(), vector);
+            }
+            for (scale, to) in scales.into_iter().zip(&mut panel.scales[i]).take(L::SCALES) {
+                S::store(to.as_mut_ptr(), scale);
+            }
+            if L::HAS_MIN {
+                S::store(panel.minima[i].as_mut_ptr(), minimum);
+            }
+        }
+    }
+}
+
+/// Adds a panel's weights, which are `subs` of their rows, times `N` tokens to their sums.
+#[inline(always)]
+unsafe fn multiply_group<S: Simd, L: Layout, const N: usize>(
+    panel: &Panel,
+    subs: Range<usize>,
+    group: Group,
+    sums: *mut Sums,
+) {
+    // SAFETY: the panel has the weights and the group the activations of `subs`; `N` sums lie at `sums`.
+    unsafe {
+        let mut sum = [S::splat(0.0); N];
+        for (n, sum) in sum.iter_mut().enumerate() {
+            *sum = S::load((*sums.add(n)).0.as_ptr());
+        }
+        for (i, sub) in subs.enumerate() {
+            let bytes = panel.bytes.get_unchecked(i).as_ptr();
+            let mut vectors = [S::load_bytes(bytes); 8];
+            for (j, vector) in vectors.iter_mut().enumerate().skip(1) {
+                *vector = S::load_bytes(bytes.add(64 * j));
+            }
+            let scales = panel.scales.get_unchecked(i);
+            let scales = [S::load(scales[0].as_ptr()), S::load(scales[L::SCALES - 1].as_ptr())];
+            let minimum = S::load(panel.minima.get_unchecked(i).as_ptr());
+            let group = group.skip(sub * N);
+            for (n, sum) in sum.iter_mut().enumerate() {
+                let x = group.skip(n);
+                let offset = if is_shifted::<S, L>() { 128 } else { L::OFFSET };
+                let starts = Starts::<S>::of::<L>(x, offset);
+                *sum = accumulate::<S, L>(*sum, &vectors, scales, minimum, starts, x);
+            }
+        }
+        for (n, sum) in sum.into_iter().enumerate() {
+            S::store((*sums.add(n)).0.as_mut_ptr(), sum);
+        }
+    }
+}
+
+/// What the dot products with 32 weights, or with 16 and 16, begin with.
+struct Starts<S: Simd>([S::I; 2]);
+
+impl<S: Simd> Starts<S> {
+    /// Minus `offset` times the sums of the bytes at `x`. The offset is a power of two up to 128, or 0.
     #[inline(always)]
-    fn of(tokens: Tokens, t: usize) -> Row {
-        let (q, row) = (tokens.quantized, tokens.first + t);
-        // Offsets inside the vectors, as `multiply_kernel` asserts.
-        Row {
-            bytes: q.bytes.as_ptr().wrapping_add(row * q.cols),
-            scales: q.scales.as_ptr().wrapping_add(row * (q.cols / 16)),
-            counts: q.counts.as_ptr().wrapping_add(row * (q.cols / 16)),
-            sums: q.sums.as_ptr().wrapping_add(row * (q.cols / 32)),
+    unsafe fn of<L: Layout>(x: Group, offset: i32) -> Self {
+        // SAFETY: `x` is a place in a group, the caller's contract.
+        unsafe {
+            if offset == 0 {
+                return Self([S::splat_i32(0); 2]);
+            }
+            let shift = 7 - offset.trailing_zeros();
+            if L::SCALES == 1 {
+                return Self([S::splat_i32(*x.starts >> shift), S::splat_i32(0)]);
+            }
+            let [first, second] = *x.half_starts;
+            Self([S::splat_i32(first >> shift), S::splat_i32(second >> shift)])
         }
     }
 }
 
-/// 32 weights of 16 rows, ready to be multiplied.
-struct Unpacked<S: Simd> {
-    vectors: [S::B; 8],
-    /// Of the first and of the last 16 weights; the same where the format has one scale.
+/// Adds 32 weights of 16 rows times the 32 activations at `x`.
+#[inline(always)]
+unsafe fn accumulate<S: Simd, L: Layout>(
+    sum: S::F,
+    weights: &[S::B; 8],
     scales: [S::F; 2],
     minimum: S::F,
-}
-
-impl<S: Simd> Unpacked<S> {
-    #[inline(always)]
-    unsafe fn of<L: Layout>(block: *const u8, sub: usize) -> Self {
-        // SAFETY: the caller's block.
-        unsafe {
-            Self {
-                vectors: [
-                    L::vector::<S, 0>(block, sub),
-                    L::vector::<S, 1>(block, sub),
-                    L::vector::<S, 2>(block, sub),
-                    L::vector::<S, 3>(block, sub),
-                    L::vector::<S, 4>(block, sub),
-                    L::vector::<S, 5>(block, sub),
-                    L::vector::<S, 6>(block, sub),
-                    L::vector::<S, 7>(block, sub),
-                ],
-                scales: [L::scale::<S>(block, sub, 0), L::scale::<S>(block, sub, L::SCALES - 1)],
-                minimum: L::minimum::<S>(block, sub),
-            }
-        }
-    }
-}
-
-/// Adds 32 weights of 16 rows times one token's 32 activations: `at` counts in 32s.
-#[inline(always)]
-unsafe fn accumulate<S: Simd, L: Layout>(mut sum: S::F, weights: &Unpacked<S>, x: Row, at: usize) -> S::F {
-    let Unpacked { scales, minimum, .. } = weights;
-    // SAFETY: `at` lies inside the token's row, the caller's contract.
+    starts: Starts<S>,
+    x: Group,
+) -> S::F {
+    // SAFETY: `x` is a place in a group, the caller's contract.
     unsafe {
-        let first = S::to_f32(half_dot::<S, L>(&weights.vectors, x, at, 0));
-        let second = S::to_f32(half_dot::<S, L>(&weights.vectors, x, at, 1));
-        let (x0, x1) = (S::splat(*x.scales.add(2 * at)), S::splat(*x.scales.add(2 * at + 1)));
-        if L::SCALES == 2 {
-            sum = S::fma(first, S::mul(scales[0], x0), sum);
-            sum = S::fma(second, S::mul(scales[1], x1), sum);
+        let scale = S::splat(*x.scales);
+        let [first, second] = weights.as_chunks::<4>().0 else { unreachable!("eight vectors") };
+        let scaled = if L::SCALES == 1 {
+            S::mul(S::to_f32(dot::<S, L, 8>(starts.0[0], weights, x.bytes)), scales[0])
         } else {
-            sum = S::fma(S::fma(first, x0, S::mul(second, x1)), scales[0], sum);
-        }
-        if L::HAS_MIN {
-            sum = S::fma(*minimum, S::splat(*x.sums.add(at)), sum);
-        }
-        sum
+            let first = S::to_f32(dot::<S, L, 4>(starts.0[0], first, x.bytes));
+            let second = S::to_f32(dot::<S, L, 4>(starts.0[1], second, x.bytes.add(16)));
+            S::fma(second, scales[1], S::mul(first, scales[0]))
+        };
+        let sum = S::fma(scaled, scale, sum);
+        if L::HAS_MIN { S::fma(minimum, S::splat(*x.sums), sum) } else { sum }
     }
 }
 
-/// 16 of the 32 weights, the first (`half` 0) or the last.
 #[inline(always)]
-unsafe fn half_dot<S: Simd, L: Layout>(weights: &[S::B; 8], x: Row, at: usize, half: usize) -> S::I {
-    // SAFETY: the caller's.
+unsafe fn dot<S: Simd, L: Layout, const N: usize>(start: S::I, weights: &[S::B; N], x: *const i8) -> S::I {
+    // SAFETY: the caller's. The formats' `DOTS` products fit 16 bits.
     unsafe {
-        let bytes = x.bytes.add(32 * at);
-        let offset = if L::SIGNED { S::SIGNED_OFFSET } else { L::OFFSET };
-        let mut dot = S::dot_start();
-        let mut total = S::splat_i32(0);
-        for (j, weights) in weights.iter().enumerate().skip(4 * half).take(4) {
-            let four = S::broadcast(bytes.add(4 * j));
-            if L::SIGNED {
-                total = S::dot_signed(total, *weights, four);
-            } else {
-                dot = S::dot(dot, *weights, four);
-                if (j + 1) % L::DOTS == 0 || j % 4 == 3 {
-                    total = S::add_i32(total, S::dot_end(dot));
-                    dot = S::dot_start();
-                }
-            }
-        }
-        match offset {
-            0 => total,
-            _ => S::add_i32(total, S::splat_i32(-offset * *x.counts.add(2 * at + half))),
+        match L::DOTS {
+            0 if S::WIDE => S::dot::<N, 1>(start, weights, x),
+            0 => S::dot_signed(start, weights, x),
+            2 => S::dot::<N, 2>(start, weights, x),
+            4 => S::dot::<N, 4>(start, weights, x),
+            _ => S::dot::<N, 8>(start, weights, x),
         }
     }
 }
@@ -248,41 +338,64 @@ impl Float for BF16 {
     }
 }
 
+/// A few tokens at a time.
+#[inline(always)]
+unsafe fn floats<S: Simd, W: Float>(tile: &[u8], tokens: &Tokens, sums: &mut [Sums]) {
+    let x = &tokens.floats[tokens.rows.start * tokens.cols..tokens.rows.end * tokens.cols];
+    let at_once = if S::TOKENS == 8 { 6 } else { 2 };
+    for (x, sums) in x.chunks(at_once * tokens.cols).zip(sums.chunks_mut(at_once)) {
+        // SAFETY: the caller's tile; `x` has a row of `cols` for each of the sums.
+        unsafe {
+            match sums.len() {
+                1 => float_group::<S, W, 1>(tile, x, tokens.cols, sums),
+                2 => float_group::<S, W, 2>(tile, x, tokens.cols, sums),
+                3 if S::TOKENS == 8 => float_group::<S, W, 3>(tile, x, tokens.cols, sums),
+                4 if S::TOKENS == 8 => float_group::<S, W, 4>(tile, x, tokens.cols, sums),
+                5 if S::TOKENS == 8 => float_group::<S, W, 5>(tile, x, tokens.cols, sums),
+                6 if S::TOKENS == 8 => float_group::<S, W, 6>(tile, x, tokens.cols, sums),
+                n => unreachable!("{n} tokens in a group"),
+            }
+        }
+    }
+}
+
 /// Four interleaved partial sums hide the latency of the fused multiply-add.
 #[inline(always)]
-unsafe fn floats<S: Simd, W: Float>(tile: &[u8], tokens: Tokens, sums: &mut Sums) {
-    let step = W::BYTES * TILE;
-    for (t, sum) in sums.iter_mut().enumerate().take(tokens.count) {
-        let x = &tokens.floats[(tokens.first + t) * tokens.cols..][..tokens.cols];
-        // SAFETY: the tile holds `cols` columns of 16 numbers.
-        unsafe {
-            let mut partial = [S::splat(0.0); 4];
-            let fours = x.chunks_exact(4);
-            let rest = fours.remainder();
-            for (i, four) in fours.enumerate() {
-                for (j, x) in four.iter().enumerate() {
-                    let w = W::load::<S>(tile.as_ptr().add((4 * i + j) * step));
-                    partial[j] = S::fma(w, S::splat(*x), partial[j]);
+unsafe fn float_group<S: Simd, W: Float, const N: usize>(tile: &[u8], x: &[f32], cols: usize, sums: &mut [Sums]) {
+    assert!(x.len() == N * cols && sums.len() == N && tile.len() == cols * W::BYTES * TILE);
+    let whole = cols / 4 * 4;
+    // SAFETY: column `c` of the tile is 16 numbers, and `x` has `N` rows of `cols`.
+    unsafe {
+        let mut partial = [[S::splat(0.0); 4]; N];
+        for c in (0..whole).step_by(4) {
+            for j in 0..4 {
+                let w = W::load::<S>(tile.as_ptr().add((c + j) * W::BYTES * TILE));
+                for (n, partial) in partial.iter_mut().enumerate() {
+                    partial[j] = S::fma(w, S::splat(*x.as_ptr().add(n * cols + c + j)), partial[j]);
                 }
             }
-            for (j, x) in rest.iter().enumerate() {
-                let w = W::load::<S>(tile.as_ptr().add((tokens.cols - rest.len() + j) * step));
-                partial[j] = S::fma(w, S::splat(*x), partial[j]);
+        }
+        for c in whole..cols {
+            let w = W::load::<S>(tile.as_ptr().add(c * W::BYTES * TILE));
+            for (n, partial) in partial.iter_mut().enumerate() {
+                partial[c - whole] = S::fma(w, S::splat(*x.as_ptr().add(n * cols + c)), partial[c - whole]);
             }
+        }
+        for (partial, sums) in partial.into_iter().zip(sums) {
             let total = S::add(S::add(partial[0], partial[2]), S::add(partial[1], partial[3]));
-            S::store(sum.as_mut_ptr(), total);
+            S::store(sums.0.as_mut_ptr(), total);
         }
     }
 }
 
 simd_fn! {
-    /// `gate[t] = activation(gate[t]) * up[t]` for the first `count` tokens.
-    pub(super) fn gate_sums(activation: Activation, gate: &mut Sums, up: &Sums, count: usize) = gate_kernel;
+    /// `gate[t] = activation(gate[t]) * up[t]`
+    pub(super) fn gate_sums(activation: Activation, gate: &mut [Sums], up: &[Sums]) = gate_kernel;
 }
 
 #[inline(always)]
-unsafe fn gate_kernel<S: Simd>(activation: Activation, gate: &mut Sums, up: &Sums, count: usize) {
-    for (gate, up) in gate.iter_mut().zip(up).take(count) {
+unsafe fn gate_kernel<S: Simd>(activation: Activation, gate: &mut [Sums], up: &[Sums]) {
+    for (Sums(gate), Sums(up)) in gate.iter_mut().zip(up) {
         // SAFETY: both rows hold 16 numbers.
         unsafe {
             let (g, u) = (S::load(gate.as_ptr()), S::load(up.as_ptr()));

@@ -26,6 +26,7 @@ use self::attention::Desk;
 use self::cache::Cache;
 use self::matrix::Matrix;
 use self::pool::Pool;
+use self::project::Bench;
 use self::rows::Quantized;
 use super::{
     AttentionSpec, Backend, CacheShape, Device, DeviceError, Gate, MatrixSize, Norm, Result, Span, Write,
@@ -40,7 +41,8 @@ pub struct Cpu {
     /// the next.
     floats: Vec<f32>,
     quantized: Quantized,
-    /// One for each thread.
+    /// One for each thread, as desks are.
+    benches: Vec<Bench>,
     desks: Vec<Desk>,
     partials: Vec<f32>,
     pieces: Vec<attend::Piece>,
@@ -66,6 +68,7 @@ impl Cpu {
             arena: Arena::default(),
             floats: Vec::new(),
             quantized: Quantized::default(),
+            benches: vec![Bench::new(); threads],
             desks: vec![Desk::new(); threads],
             partials: Vec::new(),
             pieces: Vec::new(),

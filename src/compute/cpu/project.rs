@@ -1,11 +1,13 @@
 //! Matrix times activations: make the activations ready, then share the tiles out.
 
 use super::Cpu;
+use super::Isa;
 use super::format::TILE;
-use super::matmul::{self, CHUNK, Sums, Tokens};
+use super::matmul::{self, Panel, Sums, Tokens};
 use super::matrix::{Matrix, Tile};
-use super::rows::{self, QuantizedRow};
+use super::rows;
 use super::shared::Slots;
+use super::simd;
 use crate::compute::{Gate, Norm, Write};
 
 /// Fewer rows than this are made ready by the calling thread alone.
@@ -32,32 +34,20 @@ impl Cpu {
         if prepared.normalised && self.floats.len() < rows * cols {
             self.floats.resize(rows * cols, 0.0);
         }
-        let q = &mut self.quantized;
         if wants_bytes {
-            q.resize(rows, cols);
+            self.quantized.resize(rows, cols, simd::tokens_at_a_time(isa));
         }
-        let floats = Slots::new(&mut self.floats);
-        let (bytes, scales) = (Slots::new(&mut q.bytes), Slots::new(&mut q.scales));
-        let (counts, sums) = (Slots::new(&mut q.counts), Slots::new(&mut q.sums));
+        let (floats, quantized) = (Slots::new(&mut self.floats), self.quantized.writer());
         let ready = |row: usize| {
             let mut source = &x[row * cols..][..cols];
-            // SAFETY: every row is made ready once, and rows do not overlap.
-            unsafe {
-                if let Some(norm) = &norm {
-                    let out = floats.take(row * cols..(row + 1) * cols);
-                    rows::rms_norm(isa, out, source, norm.weight, norm.eps);
-                    source = out;
-                }
-                if wants_bytes {
-                    let halves = cols / 16;
-                    let out = QuantizedRow {
-                        bytes: bytes.take(row * cols..(row + 1) * cols),
-                        scales: scales.take(row * halves..(row + 1) * halves),
-                        counts: counts.take(row * halves..(row + 1) * halves),
-                        sums: sums.take(row * halves / 2..(row + 1) * halves / 2),
-                    };
-                    rows::quantize(isa, source, out);
-                }
+            if let Some(norm) = &norm {
+                // SAFETY: every row is made ready once, and rows do not overlap.
+                let out = unsafe { floats.take(row * cols..(row + 1) * cols) };
+                rows::rms_norm(isa, out, source, norm.weight, norm.eps);
+                source = out;
+            }
+            if wants_bytes {
+                rows::quantize(isa, source, row, &quantized);
             }
         };
         if rows < ROWS_ALONE {
@@ -70,85 +60,112 @@ impl Cpu {
 
     /// `out[t] (=|+=) w x[t] (+ bias)`
     pub(super) fn multiply(
-        &self,
+        &mut self,
         out: &mut [f32],
         x: &[f32],
         prepared: Prepared,
         w: &Matrix,
         write: Write<Self>,
     ) {
-        let out = Slots::new(out);
+        let (out, isa) = (Slots::new(out), self.isa);
         let (Write::Store { bias } | Write::Add { bias }) = &write;
-        self.for_tiles(w, prepared.rows, |tile, first, count, [sums, _]| {
-            let tokens = self.tokens(x, prepared, w, first, count);
-            matmul::multiply_tile(self.isa, tile.format, tile.bytes, tokens, sums);
-            add_bias(sums, count, &tile, *bias);
-            for (t, sums) in sums.iter().enumerate().take(count) {
-                let start = (first + t) * w.rows + tile.first_row;
+        self.for_tiles(w, x, prepared, |tile, tokens, bench| {
+            let Bench { panel, sums: [sums, _] } = bench;
+            let sums = product(isa, &tile, tokens, *bias, panel, sums);
+            for (t, Sums(sums)) in tokens.rows.clone().zip(&*sums) {
+                let start = t * w.rows + tile.first_row;
                 // SAFETY: a tile's rows of a token belong to one task.
                 let out = unsafe { out.take(start..start + tile.rows) };
                 match write {
                     Write::Store { .. } => out.copy_from_slice(&sums[..tile.rows]),
-                    Write::Add { .. } => out.iter_mut().zip(sums).for_each(|(o, s)| *o += s),
+                    Write::Add { .. } => out.iter_mut().zip(sums).for_each(|(o, s)| *o += *s),
                 }
             }
         });
     }
 
     /// `out[t] = activation(gate x[t]) * (up x[t])`
-    pub(super) fn multiply_gated(&self, out: &mut [f32], x: &[f32], prepared: Prepared, op: Gate<Self>) {
+    pub(super) fn multiply_gated(&mut self, out: &mut [f32], x: &[f32], prepared: Prepared, op: Gate<Self>) {
         let Gate { gate, up, gate_bias, up_bias, activation } = op;
         assert_eq!((gate.rows, gate.cols), (up.rows, up.cols));
-        let out = Slots::new(out);
-        self.for_tiles(gate, prepared.rows, |tile, first, count, [gates, ups]| {
-            let tokens = self.tokens(x, prepared, gate, first, count);
-            matmul::multiply_tile(self.isa, tile.format, tile.bytes, tokens, gates);
-            add_bias(gates, count, &tile, gate_bias);
-            let other = up.tile(tile.first_row / TILE);
-            matmul::multiply_tile(self.isa, other.format, other.bytes, tokens, ups);
-            add_bias(ups, count, &other, up_bias);
-            matmul::gate_sums(self.isa, activation, gates, ups, count);
-            for (t, gates) in gates.iter().enumerate().take(count) {
-                let start = (first + t) * gate.rows + tile.first_row;
+        let (out, isa) = (Slots::new(out), self.isa);
+        self.for_tiles(gate, x, prepared, |tile, tokens, bench| {
+            let Bench { panel, sums: [gates, ups] } = bench;
+            let gates = product(isa, &tile, tokens, gate_bias, panel, gates);
+            let ups = product(isa, &up.tile(tile.first_row / TILE), tokens, up_bias, panel, ups);
+            matmul::gate_sums(isa, activation, gates, ups);
+            for (t, Sums(gates)) in tokens.rows.clone().zip(&*gates) {
+                let start = t * gate.rows + tile.first_row;
                 // SAFETY: a tile's rows of a token belong to one task.
                 unsafe { out.take(start..start + tile.rows) }.copy_from_slice(&gates[..tile.rows]);
             }
         });
     }
 
-    fn tokens<'a>(
-        &'a self,
-        x: &'a [f32],
-        prepared: Prepared,
+    /// Calls `each` for every tile and every stretch of tokens, a few tiles a task: enough tasks to
+    /// share evenly, few enough that taking one costs nothing.
+    fn for_tiles(
+        &mut self,
         w: &Matrix,
-        first: usize,
-        count: usize,
-    ) -> Tokens<'a> {
+        x: &[f32],
+        prepared: Prepared,
+        each: impl Fn(Tile, &Tokens, &mut Bench) + Sync,
+    ) {
         let floats = if prepared.normalised { &self.floats } else { x };
-        Tokens { quantized: &self.quantized, floats, cols: w.cols, first, count }
-    }
-
-    /// Calls `each(tile, first token, tokens, room for two tiles' sums)` for every tile and every
-    /// chunk of tokens, a few tiles a task: enough tasks to share evenly, few enough that taking
-    /// one costs nothing.
-    fn for_tiles(&self, w: &Matrix, rows: usize, each: impl Fn(Tile, usize, usize, &mut [Sums; 2]) + Sync) {
+        let at_once = rows_at_once(w.cols).min(prepared.rows);
         let tiles = w.tiles();
         let per_task = (tiles / (self.pool.threads() * 8)).max(1);
-        self.pool.run(tiles.div_ceil(per_task), |task, _| {
-            let mut sums = [[[0.0; TILE]; CHUNK]; 2];
+        let tasks = tiles.div_ceil(per_task);
+        let benches = Slots::new(&mut self.benches);
+        self.pool.run(prepared.rows.div_ceil(at_once) * tasks, |task, thread| {
+            let (stretch, task) = (task / tasks, task % tasks);
+            let rows = stretch * at_once..((stretch + 1) * at_once).min(prepared.rows);
+            let tokens = Tokens { quantized: &self.quantized, floats, cols: w.cols, rows };
+            // SAFETY: a thread runs one task at a time.
+            let bench = unsafe { benches.one(thread) };
             for index in task * per_task..((task + 1) * per_task).min(tiles) {
-                for first in (0..rows).step_by(CHUNK) {
-                    each(w.tile(index), first, CHUNK.min(rows - first), &mut sums);
-                }
+                each(w.tile(index), &tokens, bench);
             }
         });
     }
 }
 
-fn add_bias(sums: &mut Sums, count: usize, tile: &Tile, bias: Option<&Vec<f32>>) {
-    let Some(bias) = bias else { return };
-    let bias = &bias[tile.first_row..][..tile.rows];
-    for sums in &mut sums[..count] {
-        sums.iter_mut().zip(bias).for_each(|(s, b)| *s += b);
+/// Rows whose activations are read again for every tile: as many as stay in the second-level cache, in
+/// whole groups.
+fn rows_at_once(cols: usize) -> usize {
+    const BYTES: usize = 384 << 10;
+    (BYTES / cols).clamp(16, 512) / 16 * 16
+}
+
+/// A thread's own memory.
+#[derive(Clone)]
+pub(super) struct Bench {
+    panel: Panel,
+    sums: [Vec<Sums>; 2],
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        Self { panel: Panel::new(), sums: [Vec::new(), Vec::new()] }
     }
+}
+
+/// `tile x[t] (+ bias)` of every token.
+fn product<'a>(
+    isa: Isa,
+    tile: &Tile,
+    tokens: &Tokens,
+    bias: Option<&Vec<f32>>,
+    panel: &mut Panel,
+    sums: &'a mut Vec<Sums>,
+) -> &'a mut [Sums] {
+    sums.resize(tokens.rows.len(), Sums([0.0; TILE]));
+    matmul::multiply_tile(isa, tile.format, tile.bytes, tokens, panel, sums);
+    if let Some(bias) = bias {
+        let bias = &bias[tile.first_row..][..tile.rows];
+        for Sums(sums) in sums.iter_mut() {
+            sums.iter_mut().zip(bias).for_each(|(s, b)| *s += b);
+        }
+    }
+    sums
 }

@@ -1,47 +1,158 @@
 //! Operations on one token's row: normalisation, activations to bytes, rotary embedding.
 
+use super::shared::Slots;
 use super::simd::{Isa, Simd, simd_fn};
 use crate::compute::RopeStyle;
+use std::ops::Range;
 
-/// Activations of several tokens as bytes, one scale for each 16 of them. llama.cpp has one for 32
-/// (Q8_0) or for 256 (Q8_K); the likeliest token of SmolLM2 then differs from that of unrounded
-/// activations at 4.7 % or 9.2 % of positions, with 16 at 2.9 %.
+/// Activations of several tokens as bytes, one scale for each 32 of them (as llama.cpp's Q8_0; its
+/// Q8_K, for the K formats, has one for 256).
+///
+/// Tokens stand in groups of `width`, fewer in the last, as the kernels take them. Inside a group lie
+/// the first 32 activations of every token, then the next 32 of every token, and so on.
 #[derive(Default)]
 pub(super) struct Quantized {
-    pub(super) cols: usize,
-    /// [rows, cols]
-    pub(super) bytes: Vec<i8>,
-    /// [rows, cols / 16]
-    pub(super) scales: Vec<f32>,
-    /// Sums of 16 bytes. [rows, cols / 16]
-    pub(super) counts: Vec<i32>,
-    /// Sums of 32 activations, as rounded: what a weight's minimum is multiplied by. [rows, cols / 32]
-    pub(super) sums: Vec<f32>,
+    cols: usize,
+    rows: usize,
+    width: usize,
+    /// [group, cols / 32, token, 32]
+    bytes: Vec<i8>,
+    /// [group, cols / 32, token]
+    scales: Vec<f32>,
+    /// Sums of 32 activations, as rounded: what a weight's minimum is multiplied by.
+    sums: Vec<f32>,
+    /// -128 times the sums of 32 bytes: where a dot product with weights + 128 begins.
+    starts: Vec<i32>,
+    /// The same of the two halves of 16.
+    half_starts: Vec<[i32; 2]>,
+}
+
+/// Where a group of tokens lies.
+#[derive(Clone, Copy)]
+pub(super) struct Group {
+    pub(super) tokens: usize,
+    pub(super) bytes: *const i8,
+    pub(super) scales: *const f32,
+    pub(super) sums: *const f32,
+    pub(super) starts: *const i32,
+    pub(super) half_starts: *const [i32; 2],
+}
+
+impl Group {
+    /// Everything `places` of 32 activations on.
+    ///
+    /// # Safety
+    /// The group has as many.
+    #[inline(always)]
+    pub(super) unsafe fn skip(self, places: usize) -> Self {
+        // SAFETY: the caller's.
+        unsafe {
+            Self {
+                tokens: self.tokens,
+                bytes: self.bytes.add(32 * places),
+                scales: self.scales.add(places),
+                sums: self.sums.add(places),
+                starts: self.starts.add(places),
+                half_starts: self.half_starts.add(places),
+            }
+        }
+    }
 }
 
 impl Quantized {
-    /// Memory for so many rows: a byte for each activation, a scale and a count for each 16, a sum
-    /// for each 32.
+    /// Memory for so many rows: a byte for each activation, five numbers for each 32.
     pub(super) fn bytes_for(rows: usize, cols: usize) -> usize {
-        rows * (cols + cols / 16 * 8 + cols / 32 * 4)
+        rows * (cols + cols / 32 * 20)
     }
 
     /// Makes room; contents are undefined.
-    pub(super) fn resize(&mut self, rows: usize, cols: usize) {
-        self.cols = cols;
-        self.bytes.resize(rows * cols, 0);
-        self.scales.resize(rows * cols / 16, 0.0);
-        self.counts.resize(rows * cols / 16, 0);
-        self.sums.resize(rows * cols / 32, 0.0);
+    pub(super) fn resize(&mut self, rows: usize, cols: usize, width: usize) {
+        (self.rows, self.cols, self.width) = (rows, cols, width);
+        let blocks = rows * cols / 32;
+        self.bytes.resize(32 * blocks, 0);
+        self.scales.resize(blocks, 0.0);
+        self.sums.resize(blocks, 0.0);
+        self.starts.resize(blocks, 0);
+        self.half_starts.resize(blocks, [0; 2]);
+    }
+
+    pub(super) fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Groups of a range of rows that begins with a group and ends with one.
+    pub(super) fn groups(&self, rows: Range<usize>) -> impl Iterator<Item = Group> {
+        assert!(rows.start.is_multiple_of(self.width) && rows.end <= self.rows);
+        assert!(rows.end.is_multiple_of(self.width) || rows.end == self.rows);
+        rows.step_by(self.width).map(|first| {
+            let block = first * (self.cols / 32);
+            Group {
+                tokens: self.width.min(self.rows - first),
+                bytes: self.bytes[32 * block..].as_ptr(),
+                scales: self.scales[block..].as_ptr(),
+                sums: self.sums[block..].as_ptr(),
+                starts: self.starts[block..].as_ptr(),
+                half_starts: self.half_starts[block..].as_ptr(),
+            }
+        })
+    }
+
+    /// To be written by several threads.
+    pub(super) fn writer(&mut self) -> QuantizedRows<'_> {
+        QuantizedRows {
+            cols: self.cols,
+            rows: self.rows,
+            width: self.width,
+            bytes: Slots::new(&mut self.bytes),
+            scales: Slots::new(&mut self.scales),
+            sums: Slots::new(&mut self.sums),
+            starts: Slots::new(&mut self.starts),
+            half_starts: Slots::new(&mut self.half_starts),
+        }
     }
 }
 
-/// One row's place in a [`Quantized`], to be written.
-pub(super) struct QuantizedRow<'a> {
-    pub(super) bytes: &'a mut [i8],
-    pub(super) scales: &'a mut [f32],
-    pub(super) counts: &'a mut [i32],
-    pub(super) sums: &'a mut [f32],
+/// The rows of a [`Quantized`], each to be written by one thread.
+pub(super) struct QuantizedRows<'a> {
+    cols: usize,
+    rows: usize,
+    width: usize,
+    bytes: Slots<'a, i8>,
+    scales: Slots<'a, f32>,
+    sums: Slots<'a, f32>,
+    starts: Slots<'a, i32>,
+    half_starts: Slots<'a, [i32; 2]>,
+}
+
+simd_fn! {
+    /// One row's activations to bytes, 32 at a time: scale = max |x| / 127.
+    ///
+    /// The row is written by nobody else.
+    pub(super) fn quantize(x: &[f32], row: usize, rows: &QuantizedRows) = quantize_kernel;
+}
+
+unsafe fn quantize_kernel<S: Simd>(x: &[f32], row: usize, rows: &QuantizedRows) {
+    assert!(x.len() == rows.cols && row < rows.rows && x.len().is_multiple_of(32));
+    let first = row / rows.width * rows.width;
+    let tokens = rows.width.min(rows.rows - first);
+    for block in 0..x.len() / 32 {
+        let at = first * (rows.cols / 32) + block * tokens + row - first;
+        // SAFETY: 32 elements from `32 block` lie inside `x`; a row's places are its own.
+        unsafe {
+            let from = x.as_ptr().add(32 * block);
+            let (a, b) = (S::load(from), S::load(from.add(16)));
+            let largest = S::largest(S::max(S::abs(a), S::abs(b)));
+            let scale = largest / 127.0;
+            let inverse = S::splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
+            let bytes = rows.bytes.take(32 * at..32 * at + 32).as_mut_ptr();
+            let halves = [S::store_i8(bytes, S::mul(a, inverse)), S::store_i8(bytes.add(16), S::mul(b, inverse))];
+            let sum = halves[0] + halves[1];
+            *rows.scales.one(at) = scale;
+            *rows.sums.one(at) = scale * sum as f32;
+            *rows.starts.one(at) = -128 * sum;
+            *rows.half_starts.one(at) = [-128 * halves[0], -128 * halves[1]];
+        }
+    }
 }
 
 simd_fn! {
@@ -77,31 +188,6 @@ pub(super) fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f3
     let row = &mut row[..x.len()];
     row.copy_from_slice(x);
     rms_norm(isa, x, row, weight, eps);
-}
-
-simd_fn! {
-    /// Each 16 activations to bytes: scale = max |x| / 127. `x.len()` is a multiple of 32.
-    pub(super) fn quantize(x: &[f32], out: QuantizedRow) = quantize_kernel;
-}
-
-unsafe fn quantize_kernel<S: Simd>(x: &[f32], out: QuantizedRow) {
-    let halves = x.len() / 16;
-    assert!(out.bytes.len() == x.len() && out.scales.len() == halves && out.counts.len() == halves);
-    assert!(out.sums.len() * 2 == halves && x.len().is_multiple_of(32));
-    for h in 0..halves {
-        // SAFETY: 16 elements from `16 h` lie inside `x` and `out.bytes`.
-        unsafe {
-            let v = S::load(x.as_ptr().add(16 * h));
-            let largest = S::largest(S::abs(v));
-            let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-            out.counts[h] = S::store_i8(out.bytes.as_mut_ptr().add(16 * h), S::mul(v, S::splat(inverse)));
-            out.scales[h] = largest / 127.0;
-        }
-    }
-    for (b, sum) in out.sums.iter_mut().enumerate() {
-        let rounded = |h: usize| out.scales[h] * out.counts[h] as f32;
-        *sum = rounded(2 * b) + rounded(2 * b + 1);
-    }
 }
 
 simd_fn! {
@@ -164,25 +250,42 @@ mod tests {
         }
     }
 
+    /// Whatever the groups: every activation is found, within half a step, and sums are exact.
     #[test]
     fn bytes_are_within_half_a_step_and_sums_are_exact() {
-        let mut x = wave(96, 1.0);
-        x[64..].fill(0.0);
-        for isa in Isa::available() {
+        let (rows, cols) = (7, 96);
+        let mut x = wave(rows * cols, 1.0);
+        x[64..cols].fill(0.0);
+        for (isa, width) in Isa::available().into_iter().flat_map(|isa| [1, 3, 4, 8].map(|w| (isa, w))) {
             let mut q = Quantized::default();
-            q.resize(1, 96);
-            let Quantized { bytes, scales, counts, sums, .. } = &mut q;
-            quantize(isa, &x, QuantizedRow { bytes, scales, counts, sums });
-            for (i, x) in x.iter().enumerate() {
-                let error = (f32::from(q.bytes[i]) * q.scales[i / 16] - x).abs();
-                assert!(error <= q.scales[i / 16] * 0.5001, "{} element {i}", isa.name());
+            q.resize(rows, cols, width);
+            let writer = q.writer();
+            x.chunks_exact(cols).enumerate().for_each(|(row, x)| quantize(isa, x, row, &writer));
+            let mut row = 0;
+            for group in q.groups(0..rows) {
+                for (token, block) in (0..group.tokens).flat_map(|t| (0..3).map(move |b| (t, b))) {
+                    let at = block * group.tokens + token;
+                    // SAFETY: inside the group.
+                    let (bytes, scale, sum, start, halves) = unsafe {
+                        (
+                            std::slice::from_raw_parts(group.bytes.add(32 * at), 32),
+                            *group.scales.add(at),
+                            *group.sums.add(at),
+                            *group.starts.add(at),
+                            *group.half_starts.add(at),
+                        )
+                    };
+                    let x = &x[(row + token) * cols + 32 * block..][..32];
+                    for (q, x) in bytes.iter().zip(x) {
+                        assert!((f32::from(*q) * scale - x).abs() <= scale * 0.5001, "{}", isa.name());
+                    }
+                    let count = |bytes: &[i8]| bytes.iter().map(|q| i32::from(*q)).sum::<i32>();
+                    assert_eq!(halves, [-128 * count(&bytes[..16]), -128 * count(&bytes[16..])]);
+                    assert_eq!((start, sum), (-128 * count(bytes), scale * count(bytes) as f32));
+                }
+                row += group.tokens;
             }
-            for h in 0..6 {
-                let count: i32 = q.bytes[16 * h..][..16].iter().map(|q| i32::from(*q)).sum();
-                assert_eq!(q.counts[h], count);
-            }
-            let rounded = |h: usize| q.scales[h] * q.counts[h] as f32;
-            assert_eq!(q.sums[1], rounded(2) + rounded(3));
+            assert_eq!(row, rows);
         }
     }
 

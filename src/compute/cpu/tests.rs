@@ -71,7 +71,7 @@ fn rows_of(format: BlockFormat, blocks: &[u8], rows: usize, cols: usize) -> Vec<
 /// What the activations are once they are bytes: the twin multiplies these, so that what remains is
 /// the kernel's own rounding.
 fn as_bytes(x: &[f32]) -> Vec<f64> {
-    x.chunks(16)
+    x.chunks(32)
         .flat_map(|block| {
             let largest = block.iter().fold(0f32, |m, x| m.max(x.abs()));
             let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
@@ -98,7 +98,7 @@ fn products_equal_the_twin_in_every_format() {
             for isa in Isa::available() {
                 let mut cpu = Cpu::with_isa(Some(2), isa);
                 let w = cpu.matrix(&[gguf.require_tensor("w").unwrap()]).unwrap();
-                for tokens in [1, 2, 40] {
+                for tokens in [1, 2, 3, 4, 5, 6, 7, 40] {
                     let mut out = vec![f32::NAN; tokens * rows];
                     cpu.project(&mut out, &x, tokens, None, &w, Write::Store { bias: Some(&bias) }).unwrap();
                     for t in 0..tokens {

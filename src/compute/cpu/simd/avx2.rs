@@ -1,11 +1,13 @@
-//! AVX2, FMA and F16C: 16 lanes are two registers. The integer dot product is `vpmaddubsw` summed in
-//! 16 bits, widened once a group.
+//! AVX2, FMA and F16C, with or without AVX-VNNI: 16 lanes are two registers.
 
 use super::Simd;
 use std::arch::x86_64::*;
 
+/// With VNNI the integer dot product is `vpdpbusd`, else `vpmaddubsw` summed in 16 bits.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2;
+pub(crate) struct Ymm<const VNNI: bool>;
+pub(crate) type Avx2 = Ymm<false>;
+pub(crate) type AvxVnni = Ymm<true>;
 
 type F = [__m256; 2];
 type I = [__m256i; 2];
@@ -13,17 +15,16 @@ type I = [__m256i; 2];
 // Every SAFETY below is the same: the caller has AVX2, FMA and F16C (the trait's contract), and
 // pointers reach as far as the trait says.
 macro_rules! both {
-    ($f:ident($($a:expr),*)) => { [unsafe { $f($($a[0]),*) }, unsafe { $f($($a[1]),*) }] };
+    ($f:ident($($a:expr),*)) => { [unsafe { $f($(($a)[0]),*) }, unsafe { $f($(($a)[1]),*) }] };
 }
 
 #[allow(clippy::undocumented_unsafe_blocks)]
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Ymm<VNNI> {
     type F = F;
     type I = I;
     type B = I;
-    type X = __m256i;
-    type Dot = I;
-    const SIGNED_OFFSET: i32 = 0;
+    const WIDE: bool = VNNI;
+    const TOKENS: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> F {
@@ -188,16 +189,11 @@ impl Simd for Avx2 {
     unsafe fn splat_i32(x: i32) -> I {
         unsafe { [_mm256_set1_epi32(x); 2] }
     }
-    #[inline(always)]
-    unsafe fn add_i32(a: I, b: I) -> I {
-        both!(_mm256_add_epi32(a, b))
-    }
 
     #[inline(always)]
     unsafe fn load_bytes(p: *const u8) -> I {
         unsafe { [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(32).cast())] }
     }
-    #[cfg(test)]
     #[inline(always)]
     unsafe fn store_bytes(p: *mut u8, b: I) {
         unsafe {
@@ -224,31 +220,49 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn broadcast(p: *const i8) -> __m256i {
-        unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
+    unsafe fn add_bytes(a: I, x: u8) -> I {
+        let x = unsafe { [_mm256_set1_epi8(x as i8); 2] };
+        both!(_mm256_add_epi8(a, x))
     }
+
     #[inline(always)]
-    unsafe fn dot_start() -> I {
-        unsafe { [_mm256_setzero_si256(); 2] }
-    }
-    #[inline(always)]
-    unsafe fn dot(acc: I, weights: I, x: __m256i) -> I {
-        let products = both!(_mm256_maddubs_epi16(weights, [x, x]));
-        both!(_mm256_add_epi16(acc, products))
-    }
-    #[inline(always)]
-    unsafe fn dot_end(acc: I) -> I {
+    unsafe fn dot<const N: usize, const MOST: usize>(mut total: I, weights: &[I; N], x: *const i8) -> I {
         let ones = unsafe { [_mm256_set1_epi16(1); 2] };
-        both!(_mm256_madd_epi16(acc, ones))
+        let mut sums = unsafe { [_mm256_setzero_si256(); 2] };
+        for (j, weights) in weights.iter().enumerate() {
+            let x = [unsafe { four(x.add(4 * j)) }; 2];
+            if VNNI {
+                total = both!(_mm256_dpbusd_avx_epi32(total, *weights, x));
+                continue;
+            }
+            let products = both!(_mm256_maddubs_epi16(*weights, x));
+            sums = if j % MOST == 0 { products } else { both!(_mm256_add_epi16(sums, products)) };
+            if (j + 1) % MOST == 0 || j + 1 == N {
+                let wide = both!(_mm256_madd_epi16(sums, ones));
+                total = both!(_mm256_add_epi32(total, wide));
+            }
+        }
+        total
     }
     #[inline(always)]
-    unsafe fn dot_signed(acc: I, weights: I, x: __m256i) -> I {
+    unsafe fn dot_signed<const N: usize>(mut total: I, weights: &[I; N], x: *const i8) -> I {
         // |w| * (x with w's sign): a pair is at most 2 * 127 * 127, which fits 16 bits.
-        let magnitudes = both!(_mm256_abs_epi8(weights));
-        let signed = both!(_mm256_sign_epi8([x, x], weights));
-        let products = both!(_mm256_maddubs_epi16(magnitudes, signed));
         let ones = unsafe { [_mm256_set1_epi16(1); 2] };
-        let sums = both!(_mm256_madd_epi16(products, ones));
-        both!(_mm256_add_epi32(acc, sums))
+        for (j, weights) in weights.iter().enumerate() {
+            let x = [unsafe { four(x.add(4 * j)) }; 2];
+            let magnitudes = both!(_mm256_abs_epi8(*weights));
+            let signed = both!(_mm256_sign_epi8(x, *weights));
+            let products = both!(_mm256_maddubs_epi16(magnitudes, signed));
+            let wide = both!(_mm256_madd_epi16(products, ones));
+            total = both!(_mm256_add_epi32(total, wide));
+        }
+        total
     }
+}
+
+/// Four activations of one token, the same in every lane.
+#[inline(always)]
+unsafe fn four(x: *const i8) -> __m256i {
+    // SAFETY: 4 bytes are readable; the caller has the instruction set.
+    unsafe { _mm256_set1_epi32(x.cast::<i32>().read_unaligned()) }
 }

@@ -13,10 +13,8 @@ impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
-    type X = __m512i;
-    type Dot = __m512i;
-    /// `vpdpbusd` takes unsigned weights: w + 128.
-    const SIGNED_OFFSET: i32 = 128;
+    const WIDE: bool = true;
+    const TOKENS: usize = 8;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {
@@ -139,16 +137,11 @@ impl Simd for Avx512 {
     unsafe fn splat_i32(x: i32) -> __m512i {
         unsafe { _mm512_set1_epi32(x) }
     }
-    #[inline(always)]
-    unsafe fn add_i32(a: __m512i, b: __m512i) -> __m512i {
-        unsafe { _mm512_add_epi32(a, b) }
-    }
 
     #[inline(always)]
     unsafe fn load_bytes(p: *const u8) -> __m512i {
         unsafe { _mm512_loadu_si512(p.cast()) }
     }
-    #[cfg(test)]
     #[inline(always)]
     unsafe fn store_bytes(p: *mut u8, b: __m512i) {
         unsafe { _mm512_storeu_si512(p.cast(), b) }
@@ -171,26 +164,32 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn broadcast(p: *const i8) -> __m512i {
-        unsafe { _mm512_set1_epi32(p.cast::<i32>().read_unaligned()) }
+    unsafe fn add_bytes(a: __m512i, x: u8) -> __m512i {
+        unsafe { _mm512_add_epi8(a, _mm512_set1_epi8(x as i8)) }
     }
+
     #[inline(always)]
-    unsafe fn dot_start() -> __m512i {
-        unsafe { _mm512_setzero_si512() }
-    }
-    #[inline(always)]
-    unsafe fn dot(acc: __m512i, weights: __m512i, x: __m512i) -> __m512i {
-        unsafe { _mm512_dpbusd_epi32(acc, weights, x) }
-    }
-    #[inline(always)]
-    unsafe fn dot_end(acc: __m512i) -> __m512i {
-        acc
-    }
-    #[inline(always)]
-    unsafe fn dot_signed(acc: __m512i, weights: __m512i, x: __m512i) -> __m512i {
+    unsafe fn dot<const N: usize, const MOST: usize>(
+        mut total: __m512i,
+        weights: &[__m512i; N],
+        x: *const i8,
+    ) -> __m512i {
         unsafe {
-            let unsigned = _mm512_xor_si512(weights, _mm512_set1_epi8(-128));
-            _mm512_dpbusd_epi32(acc, unsigned, x)
+            for (j, weights) in weights.iter().enumerate() {
+                total = _mm512_dpbusd_epi32(total, *weights, four(x.add(4 * j)));
+            }
+            total
         }
     }
+    #[inline(always)]
+    unsafe fn dot_signed<const N: usize>(_: __m512i, _: &[__m512i; N], _: *const i8) -> __m512i {
+        unreachable!("wide")
+    }
+}
+
+/// Four activations of one token, the same in every lane.
+#[inline(always)]
+unsafe fn four(x: *const i8) -> __m512i {
+    // SAFETY: 4 bytes are readable; the caller has the instruction set.
+    unsafe { _mm512_set1_epi32(x.cast::<i32>().read_unaligned()) }
 }

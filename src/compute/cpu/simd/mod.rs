@@ -1,7 +1,7 @@
 //! One kernel source for every instruction set.
 //!
 //! A kernel is written once over [`Simd`]: 16 lanes of f32, 64 bytes of weights, an integer dot
-//! product. Three implementations exist: AVX-512 with VNNI, AVX2, and plain Rust. [`simd_fn!`]
+//! product. Three implementations exist: AVX-512 with VNNI, AVX2 (with and without VNNI), and plain Rust. [`simd_fn!`]
 //! compiles a kernel for each and picks one at run time.
 //!
 //! The float operations of AVX2 and AVX-512 are the same lane by lane, so their results are equal
@@ -19,6 +19,8 @@ pub enum Isa {
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
 }
@@ -38,6 +40,9 @@ impl Isa {
             use std::arch::is_x86_feature_detected as has;
             if has!("avx2") && has!("fma") && has!("f16c") {
                 found.push(Isa::Avx2);
+                if has!("avxvnni") {
+                    found.push(Isa::AvxVnni);
+                }
                 if has!("avx512f")
                     && has!("avx512bw")
                     && has!("avx512dq")
@@ -57,6 +62,8 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => "AVX2",
             #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => "AVX-VNNI",
+            #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni => "AVX-512 VNNI",
         }
     }
@@ -74,14 +81,12 @@ pub(super) trait Simd: Copy {
     type I: Copy;
     /// 64 bytes: lane `r` (of 4 bytes) holds four consecutive weights of row `r`.
     type B: Copy;
-    /// Four activations of one token, the same in every lane.
-    type X: Copy;
-    /// A running integer dot product; see [`Simd::dot`].
-    type Dot: Copy;
 
-    /// Added to signed weights by [`Simd::dot_signed`]; the caller subtracts it times the sum of
-    /// the activations.
-    const SIGNED_OFFSET: i32;
+    /// Products of whole bytes, unsigned with signed, are summed in 32 bits at once: signed weights are
+    /// best multiplied as `w + 128`.
+    const WIDE: bool;
+    /// Tokens that are multiplied with a panel of weights at a time: as many as registers hold sums of.
+    const TOKENS: usize;
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
@@ -112,11 +117,9 @@ pub(super) trait Simd: Copy {
 
     unsafe fn to_f32(a: Self::I) -> Self::F;
     unsafe fn splat_i32(x: i32) -> Self::I;
-    unsafe fn add_i32(a: Self::I, b: Self::I) -> Self::I;
 
     /// 64 bytes.
     unsafe fn load_bytes(p: *const u8) -> Self::B;
-    #[cfg(test)]
     unsafe fn store_bytes(p: *mut u8, b: Self::B);
     unsafe fn and(a: Self::B, mask: u8) -> Self::B;
     unsafe fn or(a: Self::B, b: Self::B) -> Self::B;
@@ -124,15 +127,24 @@ pub(super) trait Simd: Copy {
     unsafe fn shift_right<const N: i32>(a: Self::B) -> Self::B;
     unsafe fn shift_left<const N: i32>(a: Self::B) -> Self::B;
 
-    /// Reads 4 bytes.
-    unsafe fn broadcast(p: *const i8) -> Self::X;
-    unsafe fn dot_start() -> Self::Dot;
-    /// Adds unsigned weights times activations, four of each a lane. At most `32767 / (254 * w)`
-    /// calls, w being the largest weight, may lie between `dot_start` and `dot_end`.
-    unsafe fn dot(acc: Self::Dot, weights: Self::B, x: Self::X) -> Self::Dot;
-    unsafe fn dot_end(acc: Self::Dot) -> Self::I;
-    /// The same for signed weights, without a limit. Activations lie in -127 ..= 127.
-    unsafe fn dot_signed(acc: Self::I, weights: Self::B, x: Self::X) -> Self::I;
+    /// To every byte, modulo 256.
+    unsafe fn add_bytes(a: Self::B, x: u8) -> Self::B;
+
+    /// Adds `4 N` unsigned weights of each row times as many activations, which lie at `x`. Where the
+    /// dot product is not [`Simd::WIDE`], the products of `MOST` vectors must fit 16 bits: at most
+    /// `32767 / (254 * w)`, w being the largest weight.
+    unsafe fn dot<const N: usize, const MOST: usize>(
+        total: Self::I,
+        weights: &[Self::B; N],
+        x: *const i8,
+    ) -> Self::I;
+    /// The same for signed weights from -127 on, without a limit: for sets that are not [`Simd::WIDE`].
+    /// Activations lie in -127 ..= 127.
+    unsafe fn dot_signed<const N: usize>(
+        total: Self::I,
+        weights: &[Self::B; N],
+        x: *const i8,
+    ) -> Self::I;
 
     /// e^x, relative error below 3e-7; e^-87.3 (about 1e-38) for everything below.
     ///
@@ -164,12 +176,18 @@ macro_rules! simd_fn {
         $vis fn $name(isa: $crate::compute::cpu::simd::Isa, $($arg: $type),*) $(-> $ret)? {
             use $crate::compute::cpu::simd::{Isa, portable::Portable};
             #[cfg(target_arch = "x86_64")]
-            use $crate::compute::cpu::simd::{avx2::Avx2, avx512::Avx512};
+            use $crate::compute::cpu::simd::{avx2::{Avx2, AvxVnni}, avx512::Avx512};
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c")]
             unsafe fn avx2($($arg: $type),*) $(-> $ret)? {
                 // SAFETY: the caller has AVX2.
                 unsafe { $kernel::<Avx2>($($arg),*) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+            unsafe fn avx_vnni($($arg: $type),*) $(-> $ret)? {
+                // SAFETY: the caller has AVX2 and AVX-VNNI.
+                unsafe { $kernel::<AvxVnni>($($arg),*) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
@@ -185,12 +203,24 @@ macro_rules! simd_fn {
                 Isa::Avx2 => unsafe { avx2($($arg),*) },
                 // SAFETY: as above.
                 #[cfg(target_arch = "x86_64")]
+                Isa::AvxVnni => unsafe { avx_vnni($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
                 Isa::Avx512Vnni => unsafe { avx512($($arg),*) },
             }
         }
     };
 }
 pub(super) use simd_fn;
+
+simd_fn! {
+    /// [`Simd::TOKENS`]
+    pub(super) fn tokens_at_a_time() -> usize = tokens_kernel;
+}
+
+unsafe fn tokens_kernel<S: Simd>() -> usize {
+    S::TOKENS
+}
 
 #[cfg(test)]
 mod tests {
@@ -280,18 +310,29 @@ mod tests {
                 S::store_bytes(b.as_mut_ptr(), v);
                 out.extend(b.iter().map(|x| f64::from(*x)));
             }
-            let q = S::broadcast(Q.as_ptr());
-            let mut dot = S::dot_start();
-            for _ in 0..8 {
-                dot = S::dot(dot, S::and(w, 15), q);
+            let q = Q.as_ptr();
+            keep(S::to_f32(S::dot::<8, 8>(S::splat_i32(7), &[S::and(w, 15); 8], q)), &mut out);
+            keep(S::to_f32(S::dot::<8, 4>(S::splat_i32(7), &[S::and(w, 31); 8], q)), &mut out);
+            if S::WIDE {
+                let offset = 128 * Q.iter().map(|q| i32::from(*q)).sum::<i32>();
+                let w = S::add_bytes(w, 128);
+                keep(S::to_f32(S::dot::<8, 1>(S::splat_i32(7 - offset), &[w; 8], q)), &mut out);
+            } else {
+                keep(S::to_f32(S::dot_signed(S::splat_i32(7), &[w; 8], q)), &mut out);
             }
-            keep(S::to_f32(S::add_i32(S::dot_end(dot), S::splat_i32(7))), &mut out);
-            let start = S::splat_i32(-S::SIGNED_OFFSET * Q.iter().map(|q| i32::from(*q)).sum::<i32>());
-            keep(S::to_f32(S::dot_signed(start, w, q)), &mut out);
+            keep(S::to_f32(S::dot::<4, 1>(S::splat_i32(7), &[S::add_bytes(S::and(w, 15), 100); 4], q)), &mut out);
         }
         out
     }
-    const Q: [i8; 4] = [-127, 5, 127, -90];
+    const Q: [i8; 32] = {
+        let mut q = [0i8; 32];
+        let mut i = 0;
+        while i < 32 {
+            q[i] = [-127, 5, 127, -90, 127, 127, -1, 0, 64][i % 9];
+            i += 1;
+        }
+        q
+    };
     simd_fn! { fn primitives(x: &[f32; 16], bytes: &[u8; 64]) -> Vec<f64> = primitives_kernel; }
 
     #[test]

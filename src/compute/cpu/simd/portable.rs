@@ -22,9 +22,8 @@ impl Simd for Portable {
     type F = F;
     type I = [i32; 16];
     type B = [u8; 64];
-    type X = [i8; 4];
-    type Dot = [i32; 16];
-    const SIGNED_OFFSET: i32 = 0;
+    const WIDE: bool = false;
+    const TOKENS: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> F {
@@ -136,17 +135,12 @@ impl Simd for Portable {
     unsafe fn splat_i32(x: i32) -> [i32; 16] {
         [x; 16]
     }
-    #[inline(always)]
-    unsafe fn add_i32(a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
-        std::array::from_fn(|i| a[i] + b[i])
-    }
 
     #[inline(always)]
     unsafe fn load_bytes(p: *const u8) -> [u8; 64] {
         // SAFETY: 64 bytes are readable.
         unsafe { p.cast::<[u8; 64]>().read_unaligned() }
     }
-    #[cfg(test)]
     #[inline(always)]
     unsafe fn store_bytes(p: *mut u8, b: [u8; 64]) {
         // SAFETY: 64 bytes are writable.
@@ -171,28 +165,45 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn broadcast(p: *const i8) -> [i8; 4] {
-        // SAFETY: 4 bytes are readable.
-        unsafe { p.cast::<[i8; 4]>().read_unaligned() }
+    unsafe fn add_bytes(a: [u8; 64], x: u8) -> [u8; 64] {
+        a.map(|a| a.wrapping_add(x))
+    }
+
+    #[inline(always)]
+    unsafe fn dot<const N: usize, const MOST: usize>(
+        total: [i32; 16],
+        weights: &[[u8; 64]; N],
+        x: *const i8,
+    ) -> [i32; 16] {
+        // SAFETY: 4 N bytes are readable at `x`.
+        unsafe { sum_products(total, weights, x, i32::from) }
     }
     #[inline(always)]
-    unsafe fn dot_start() -> [i32; 16] {
-        [0; 16]
+    unsafe fn dot_signed<const N: usize>(
+        total: [i32; 16],
+        weights: &[[u8; 64]; N],
+        x: *const i8,
+    ) -> [i32; 16] {
+        // SAFETY: as above.
+        unsafe { sum_products(total, weights, x, |w| i32::from(w as i8)) }
     }
-    #[inline(always)]
-    unsafe fn dot(acc: [i32; 16], weights: [u8; 64], x: [i8; 4]) -> [i32; 16] {
-        std::array::from_fn(|r| {
-            (0..4).fold(acc[r], |sum, i| sum + i32::from(weights[4 * r + i]) * i32::from(x[i]))
-        })
+}
+
+/// # Safety
+/// `4 N` bytes are readable at `x`.
+#[inline(always)]
+unsafe fn sum_products<const N: usize>(
+    mut total: [i32; 16],
+    weights: &[[u8; 64]; N],
+    x: *const i8,
+    value: impl Fn(u8) -> i32,
+) -> [i32; 16] {
+    for (j, weights) in weights.iter().enumerate() {
+        // SAFETY: the caller's.
+        let x = unsafe { x.add(4 * j).cast::<[i8; 4]>().read_unaligned() };
+        for (r, total) in total.iter_mut().enumerate() {
+            *total += (0..4).map(|i| value(weights[4 * r + i]) * i32::from(x[i])).sum::<i32>();
+        }
     }
-    #[inline(always)]
-    unsafe fn dot_end(acc: [i32; 16]) -> [i32; 16] {
-        acc
-    }
-    #[inline(always)]
-    unsafe fn dot_signed(acc: [i32; 16], weights: [u8; 64], x: [i8; 4]) -> [i32; 16] {
-        std::array::from_fn(|r| {
-            (0..4).fold(acc[r], |sum, i| sum + i32::from(weights[4 * r + i] as i8) * i32::from(x[i]))
-        })
-    }
+    total
 }
