@@ -2,10 +2,11 @@
 //! wiring, as `launch` is.
 
 use crate::bench;
-use crate::config::{Compared, EngineSettings, Origin, PrefixArgs, SpeedArgs};
+use crate::compute::cpu::Limits;
+use crate::config::{Against, Compared, EngineSettings, Origin, PrefixArgs, SpeedArgs};
 use crate::launch::Context;
 use crate::open;
-use crate::protocol::PrefixCache;
+use crate::protocol::{Handle, PrefixCache};
 use crate::script::{self, Progress, Quit, Status, written};
 use crate::store::{IfMissing, KV_BYTES_PER_VALUE};
 use crate::weights::{Gguf, Summary};
@@ -15,12 +16,21 @@ use std::path::{Path, PathBuf};
 pub fn speed(args: &SpeedArgs) -> Result<Status, Quit> {
     let context = Context::read(args.engine.given())?;
     let wanted = args.model.as_deref().unwrap_or(&context.settings.options.model);
-    if let Some(compared) = &args.compare {
-        return compare(args, compared, &context, wanted);
+    match args.against().map_err(|why| Quit::new(Status::Usage, why))? {
+        Against::Setting(compared) => compare(args, compared, &context, wanted),
+        Against::Peers(commands) => rates(args, &commands, &context, wanted),
     }
-    let found = context.store.obtain(wanted, IfMissing::Ask, false)?;
-    let tests = bench::tests(args);
+}
+
+fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) -> Result<Status, Quit> {
     let mut settings = context.settings.options.engine.clone();
+    settings.profile = args.profile;
+    if args.profile && settings.scheduler.async_scheduling {
+        let why = "--profile: with async_scheduling a step's operations run beside it; switch it off";
+        return Err(Quit::new(Status::Usage, why));
+    }
+    let found = context.store.obtain(model, IfMissing::Ask, false)?;
+    let tests = bench::tests(args);
     let (step_tokens, threads) = (settings.scheduler.max_num_batched_tokens, settings.threads);
     fit(&mut settings, &bench::needs(&tests, step_tokens), &found.path)?;
     let mut handle = open::engine(&found, None, settings);
@@ -29,25 +39,61 @@ pub fn speed(args: &SpeedArgs) -> Result<Status, Quit> {
     let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
     drop(progress);
     let threads = threads.unwrap_or_else(script::physical_cores);
-    let mut report = match bench::Report::begin(io::stdout().lock(), &info, threads, args.json) {
+    let limits = args.limits.then(|| limits(threads, info.weights_bytes as usize)).transpose()?;
+    let limits = limits.as_ref();
+
+    let each = |test: &bench::Test, handle: &mut Handle| {
+        let progress = Progress::counting(&test.name());
+        bench::measure(handle, &info, test, step_tokens, args.repetitions, |i| {
+            progress.set(i.into(), args.repetitions.into());
+        })
+    };
+    let mut rounds = Vec::new();
+    if !commands.is_empty() {
+        let peers: Vec<_> =
+            commands.iter().map(|command| bench::Peer::new(command, &info.path, threads)).collect();
+        let progress = Progress::counting("rounds");
+        progress.set(0, args.repetitions.into());
+        rounds = bench::against(&mut handle, &info, &tests, step_tokens, &peers, args.repetitions, |i| {
+            progress.set(i.into(), args.repetitions.into());
+        })?;
+    }
+    let mut report = match bench::Report::begin(io::stdout().lock(), &info, threads, limits, args.json) {
         Ok(report) => report,
         Err(e) => return written(Err(e)),
     };
+    let mut rounds = rounds.into_iter();
     for test in &tests {
-        let progress = Progress::counting(&test.name());
-        let rates = bench::measure(&mut handle, &info, test, step_tokens, args.repetitions, |i| {
-            progress.set(i.into(), args.repetitions.into());
-        })?;
-        drop(progress);
-        if let Err(e) = report.row(bench::Row::new(test, rates)) {
+        let (samples, peers) = match rounds.next() {
+            Some(round) => round,
+            None => (each(test, &mut handle)?, Vec::new()),
+        };
+        if let Err(e) = report.row(bench::Row { peers, ..bench::Row::new(test, samples, limits) }) {
             return written(Err(e));
         }
     }
     written(report.end())
 }
 
+/// Of this machine; the engine sleeps meanwhile.
+fn limits(threads: usize, model_bytes: usize) -> Result<bench::Limits, Quit> {
+    let measured =
+        Limits::measure(threads, model_bytes).map_err(|e| Quit::new(Status::Busy, e.to_string()))?;
+    Ok(bench::Limits {
+        n_threads: threads,
+        memory_bytes: measured.memory_bytes,
+        memory_gb_per_s: measured.memory_read / 1e9,
+        model_bytes,
+        model_gb_per_s: measured.model_read / 1e9,
+        int8_gops: measured.int8 / 1e9,
+        int8_instruction: measured.int8_instruction.to_owned(),
+        f32_gflops: measured.f32 / 1e9,
+    })
+}
+
 /// Places of a comparison's batch, where nothing says otherwise: fewer than its requests.
 const COMPARED_SEQS: usize = 8;
+const COMPARED_REQUESTS: u32 = 32;
 
 fn compare(args: &SpeedArgs, compared: &Compared, context: &Context, model: &str) -> Result<Status, Quit> {
     let mut settings = context.settings.options.engine.clone();
@@ -57,7 +103,7 @@ fn compare(args: &SpeedArgs, compared: &Compared, context: &Context, model: &str
     let base = settings.scheduler.clone();
     let (changed, names) = compared.apply(&base).map_err(|why| Quit::new(Status::Usage, why))?;
     let found = context.store.obtain(model, IfMissing::Ask, false)?;
-    let load = bench::Load::mixed(args.requests);
+    let load = bench::Load::mixed(args.requests.unwrap_or(COMPARED_REQUESTS));
     // An engine can be changed to less than it was made for, not to more.
     settings.scheduler.max_num_batched_tokens =
         base.max_num_batched_tokens.max(changed.max_num_batched_tokens);
