@@ -6,7 +6,7 @@ use crate::compute::cpu::Limits;
 use crate::config::{Against, Compared, EngineSettings, Origin, PrefixArgs, SpeedArgs};
 use crate::launch::Context;
 use crate::open;
-use crate::protocol::{Handle, PrefixCache};
+use crate::protocol::PrefixCache;
 use crate::script::{self, Progress, Quit, Status, written};
 use crate::store::{IfMissing, KV_BYTES_PER_VALUE};
 use crate::weights::{Gguf, Summary};
@@ -39,56 +39,64 @@ fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) ->
     let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
     drop(progress);
     let threads = threads.unwrap_or_else(script::physical_cores);
-    let limits = args.limits.then(|| limits(threads, info.weights_bytes as usize)).transpose()?;
-    let limits = limits.as_ref();
-
-    let each = |test: &bench::Test, handle: &mut Handle| {
-        let progress = Progress::counting(&test.name());
-        bench::measure(handle, &info, test, step_tokens, args.repetitions, |i| {
-            progress.set(i.into(), args.repetitions.into());
-        })
+    let measured = match args.limits {
+        true => Some(Limits::measure(threads, info.weights_bytes as usize)),
+        false => None,
     };
+    let measured = measured.transpose().map_err(|e| Quit::new(Status::Busy, e.to_string()))?;
+    let limits = measured.as_ref().map(|limits| described(limits, threads, info.weights_bytes as usize));
+    let limit = measured.as_ref().map(|limits| {
+        |kind| match kind {
+            bench::Kind::Decode => limits.model_read_now(),
+            bench::Kind::Prefill => limits.int8_now(),
+        }
+    });
+    let limit = limit.as_ref().map(|limit| limit as bench::Limit);
+    let mut bench = bench::Bench::new(&mut handle, &info, step_tokens, limit);
+
+    let repetitions = args.repetitions;
     let mut rounds = Vec::new();
     if !commands.is_empty() {
-        let peers: Vec<_> =
-            commands.iter().map(|command| bench::Peer::new(command, &info.path, threads)).collect();
+        let peer = |command: &&str| bench::Peer::new(command, &info.path, threads);
+        let peers: Vec<_> = commands.iter().map(peer).collect();
         let progress = Progress::counting("rounds");
-        progress.set(0, args.repetitions.into());
-        rounds = bench::against(&mut handle, &info, &tests, step_tokens, &peers, args.repetitions, |i| {
-            progress.set(i.into(), args.repetitions.into());
-        })?;
+        progress.set(0, repetitions.into());
+        let done = |i: u32| progress.set(i.into(), repetitions.into());
+        rounds = bench.against(&tests, &peers, repetitions, done)?;
     }
-    let mut report = match bench::Report::begin(io::stdout().lock(), &info, threads, limits, args.json) {
-        Ok(report) => report,
-        Err(e) => return written(Err(e)),
-    };
+    let mut report =
+        match bench::Report::begin(io::stdout().lock(), &info, threads, limits.as_ref(), args.json) {
+            Ok(report) => report,
+            Err(e) => return written(Err(e)),
+        };
     let mut rounds = rounds.into_iter();
     for test in &tests {
+        let progress = Progress::counting(&test.name());
+        let done = |i: u32| progress.set(i.into(), repetitions.into());
         let (samples, peers) = match rounds.next() {
             Some(round) => round,
-            None => (each(test, &mut handle)?, Vec::new()),
+            None => (bench.measure(test, repetitions, done)?, Vec::new()),
         };
-        if let Err(e) = report.row(bench::Row { peers, ..bench::Row::new(test, samples, limits) }) {
+        drop(progress);
+        if let Err(e) = report.row(bench::Row { peers, ..bench::Row::new(test, samples) }) {
             return written(Err(e));
         }
     }
     written(report.end())
 }
 
-/// Of this machine; the engine sleeps meanwhile.
-fn limits(threads: usize, model_bytes: usize) -> Result<bench::Limits, Quit> {
-    let measured =
-        Limits::measure(threads, model_bytes).map_err(|e| Quit::new(Status::Busy, e.to_string()))?;
-    Ok(bench::Limits {
+fn described(limits: &Limits, threads: usize, model_bytes: usize) -> bench::Limits {
+    let found = limits.found();
+    bench::Limits {
         n_threads: threads,
-        memory_bytes: measured.memory_bytes,
-        memory_gb_per_s: measured.memory_read / 1e9,
+        memory_bytes: found.memory_bytes,
+        memory_gb_per_s: found.memory_read / 1e9,
         model_bytes,
-        model_gb_per_s: measured.model_read / 1e9,
-        int8_gops: measured.int8 / 1e9,
-        int8_instruction: measured.int8_instruction.to_owned(),
-        f32_gflops: measured.f32 / 1e9,
-    })
+        model_gb_per_s: found.model_read / 1e9,
+        int8_gops: found.int8 / 1e9,
+        int8_instruction: found.int8_instruction.to_owned(),
+        f32_gflops: found.f32 / 1e9,
+    }
 }
 
 /// Places of a comparison's batch, where nothing says otherwise: fewer than its requests.

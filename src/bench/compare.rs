@@ -99,11 +99,11 @@ impl Course<'_> {
                     _ => {}
                 }
             }
-            slots.extend(steps.new(self.handle).map(|record| record.slots));
+            slots.extend(steps.arrived(self.handle).map(|record| record.slots));
         }
         let wall = (self.clock.now() - start).as_secs_f64();
         self.pause()?;
-        slots.extend(steps.new(self.handle).map(|record| record.slots));
+        slots.extend(steps.arrived(self.handle).map(|record| record.slots));
         summed_up(wall, &first, &outcomes, &slots, steps.count())
     }
 

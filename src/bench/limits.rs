@@ -1,5 +1,3 @@
-use super::measure::PerSecond;
-use super::plan::Kind;
 use super::report::heading_of;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -22,15 +20,6 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// How much of its limit a test used: a decode reads the weights for each token, a prefill
-    /// multiplies with them.
-    pub fn share(&self, kind: Kind, usage: PerSecond) -> f64 {
-        match kind {
-            Kind::Decode => usage.bytes / 1e9 / self.model_gb_per_s,
-            Kind::Prefill => usage.operations / 1e9 / self.int8_gops,
-        }
-    }
-
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
         let threads =
@@ -69,11 +58,5 @@ pub(super) mod tests {
             int8_instruction: "AVX-512 VNNI".into(),
             f32_gflops: 250.0,
         }
-    }
-
-    #[test]
-    fn a_decode_is_held_against_bandwidth_and_a_prefill_against_arithmetic() {
-        let usage = PerSecond { bytes: 40e9, operations: 300e9 };
-        assert_eq!((limits().share(Kind::Decode, usage), limits().share(Kind::Prefill, usage)), (0.8, 0.3));
     }
 }

@@ -32,6 +32,8 @@ pub struct Measured {
     pub rate: f64,
     /// Bytes read and operations per second, as the engine counts them.
     pub usage: Option<PerSecond>,
+    /// Of what the machine could do a moment later, where that was measured.
+    pub share_of_limit: Option<f64>,
     /// The steps that were timed; `None` if not all of their records were seen.
     pub timed: Option<Timed>,
 }
@@ -52,36 +54,66 @@ impl Measured {
             bytes: per_second(timed.bytes_read()),
             operations: per_second(timed.flops()),
         });
-        Self { rate, usage, timed }
+        Self { rate, usage, share_of_limit: None, timed }
     }
 }
 
-/// Every repetition; one more before them warms caches and clocks and is dropped. `done` hears of
-/// each.
-pub fn measure(
-    handle: &mut Handle,
-    info: &ModelInfo,
-    test: &Test,
-    step_tokens: usize,
-    repetitions: u32,
-    mut done: impl FnMut(u32),
-) -> Result<Vec<Measured>, Failure> {
-    let mut bench = Bench::new(handle, info, step_tokens);
-    bench.warm_up(test)?;
-    (1..=repetitions).map(|i| bench.once(test).inspect(|_| done(i))).collect()
+impl PerSecond {
+    /// What a test of this kind is held up by: a decode reads the weights for each token, a prefill
+    /// multiplies with them.
+    fn decisive(self, kind: Kind) -> f64 {
+        match kind {
+            Kind::Decode => self.bytes,
+            Kind::Prefill => self.operations,
+        }
+    }
 }
 
-pub(super) struct Bench<'a> {
+/// Measures now what the machine can do at most of what a test of this kind needs, per second.
+pub type Limit<'a> = &'a dyn Fn(Kind) -> f64;
+
+/// Runs tests on an engine, one repetition after the other.
+pub struct Bench<'a> {
     handle: &'a mut Handle,
     info: &'a ModelInfo,
     step_tokens: usize,
+    limit: Option<Limit<'a>>,
     clock: Clock,
     random: SplitMix,
 }
 
 impl<'a> Bench<'a> {
-    pub(super) fn new(handle: &'a mut Handle, info: &'a ModelInfo, step_tokens: usize) -> Self {
-        Self { handle, info, step_tokens, clock: Clock::wall(), random: SplitMix(1) }
+    /// `step_tokens` is the engine's token budget of one step. Where there is a limit, it is measured
+    /// beside each repetition: a machine has faster and slower moments.
+    pub fn new(
+        handle: &'a mut Handle,
+        info: &'a ModelInfo,
+        step_tokens: usize,
+        limit: Option<Limit<'a>>,
+    ) -> Self {
+        Self { handle, info, step_tokens, limit, clock: Clock::wall(), random: SplitMix(1) }
+    }
+
+    /// Every repetition of a test; one more before them warms caches and clocks and is dropped. `done`
+    /// hears of each.
+    ///
+    /// # Errors
+    /// The test does not fit the engine, was disturbed, or the engine is gone.
+    pub fn measure(
+        &mut self,
+        test: &Test,
+        repetitions: u32,
+        mut done: impl FnMut(u32),
+    ) -> Result<Vec<Measured>, Failure> {
+        self.warm_up(test)?;
+        (1..=repetitions).map(|i| self.repetition(test).inspect(|_| done(i))).collect()
+    }
+
+    pub(super) fn repetition(&mut self, test: &Test) -> Result<Measured, Failure> {
+        let measured = self.once(test)?;
+        let used = measured.usage.map(|usage| usage.decisive(test.kind));
+        let share_of_limit = self.limit.zip(used).map(|(limit, used)| used / limit(test.kind));
+        Ok(Measured { share_of_limit, ..measured })
     }
 
     /// What comes before the timed part, and as much of that as warms what it uses.
@@ -90,7 +122,7 @@ impl<'a> Bench<'a> {
         self.once(&Test { tokens, ..*test }).map(|_| ())
     }
 
-    pub(super) fn once(&mut self, test: &Test) -> Result<Measured, Failure> {
+    fn once(&mut self, test: &Test) -> Result<Measured, Failure> {
         self.send(Command::ResetPrefixCache)?;
         let vocabulary = self.info.vocab_size.max(1) as u64;
         let prompts: Vec<Vec<TokenId>> = (0..test.batch)
@@ -182,7 +214,7 @@ impl<'a> Bench<'a> {
                     _ => {}
                 }
             }
-            steps.extend(shown.new(self.handle));
+            steps.extend(shown.arrived(self.handle));
             if !aborted && enough(&timeline) {
                 aborted = true;
                 (0..prompts.len()).try_for_each(|i| self.send(Command::Abort(RequestId(i as u64))))?;
@@ -345,7 +377,7 @@ mod tests {
     fn run(test: Test, faults: Faults) -> (Result<Vec<Measured>, Failure>, Vec<Request>) {
         let (mut handle, thread) = engine(faults);
         let info = ModelInfo { vocab_size: 100, block_size: 16, context_length: 512, ..ModelInfo::default() };
-        let result = measure(&mut handle, &info, &test, 512, 3, |_| {});
+        let result = Bench::new(&mut handle, &info, 512, None).measure(&test, 3, |_| {});
         drop(handle);
         (result, thread.join().unwrap())
     }

@@ -1,10 +1,9 @@
-use super::Measured;
-use super::measure::Bench;
+use super::measure::{Bench, Measured};
 use super::plan::{Kind, Test};
 use super::ratio::Times;
 use super::report::{Row, heading_of, line_of};
 use crate::base::{Summary, visible};
-use crate::protocol::{Failure, FailureKind, Handle, ModelInfo};
+use crate::protocol::{Failure, FailureKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{self, Write};
@@ -167,42 +166,43 @@ impl Paired {
     }
 }
 
-/// Our tests and every peer in turn, `repetitions` times: a machine that slows down slows all of them.
-/// Nothing of the engine runs while a peer does. What each test gave, and beside it the peers;
-/// `done` hears of each round.
-///
-/// # Errors
-/// As a test's or a peer's; or a peer measured none of the tests.
-pub fn against(
-    handle: &mut Handle,
-    info: &ModelInfo,
-    tests: &[Test],
-    step_tokens: usize,
-    peers: &[Peer],
-    repetitions: u32,
-    mut done: impl FnMut(u32),
-) -> Result<Vec<(Vec<Measured>, Vec<Paired>)>, Failure> {
-    let mut bench = Bench::new(handle, info, step_tokens);
-    let mut ours = vec![Vec::new(); tests.len()];
-    let mut theirs = vec![Vec::new(); peers.len()];
-    for round in 1..=repetitions {
-        for (test, samples) in tests.iter().zip(&mut ours) {
-            // The peer has emptied the caches, and warms its own.
-            bench.warm_up(test)?;
-            samples.push(bench.once(test)?);
+/// What a test gave, and beside it the peers that measured it too.
+pub type Rounds = (Vec<Measured>, Vec<Paired>);
+
+impl Bench<'_> {
+    /// All tests and every peer in turn, `repetitions` times: a machine that slows down slows all of
+    /// them. Nothing of the engine runs while a peer does. `done` hears of each round.
+    ///
+    /// # Errors
+    /// As a test's or a peer's; or a peer measured none of the tests.
+    pub fn against(
+        &mut self,
+        tests: &[Test],
+        peers: &[Peer],
+        repetitions: u32,
+        mut done: impl FnMut(u32),
+    ) -> Result<Vec<Rounds>, Failure> {
+        let mut ours = vec![Vec::new(); tests.len()];
+        let mut theirs = vec![Vec::new(); peers.len()];
+        for round in 1..=repetitions {
+            for (test, samples) in tests.iter().zip(&mut ours) {
+                // The peers have emptied the caches, and warm their own.
+                self.warm_up(test)?;
+                samples.push(self.repetition(test)?);
+            }
+            for (peer, runs) in peers.iter().zip(&mut theirs) {
+                let rows = peer.run()?;
+                in_common(peer, tests, &rows)?;
+                runs.push(rows);
+            }
+            done(round);
         }
-        for (peer, runs) in peers.iter().zip(&mut theirs) {
-            let rows = peer.run()?;
-            in_common(peer, tests, &rows)?;
-            runs.push(rows);
-        }
-        done(round);
+        let pair = |(test, ours): (&Test, Vec<Measured>)| {
+            let pairs = pairs(test, &ours, peers, &theirs);
+            (ours, pairs)
+        };
+        Ok(tests.iter().zip(ours).map(pair).collect())
     }
-    let pair = |(test, ours): (&Test, Vec<Measured>)| {
-        let pairs = pairs(test, &ours, peers, &theirs);
-        (ours, pairs)
-    };
-    Ok(tests.iter().zip(ours).map(pair).collect())
 }
 
 fn in_common(peer: &Peer, tests: &[Test], rows: &[PeerRow]) -> Result<(), Failure> {
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(pairs[1].ratio, Times { median: 1.5, min: 1.5, max: 1.65 });
         assert_eq!((pairs[1].peer, pairs[1].median_ts, pairs[0].best, pairs[1].best), (2, 20.0, false, true));
 
-        let row = Row { peers: pairs, ..Row::new(&PP512, ours, None) };
+        let row = Row { peers: pairs, ..Row::new(&PP512, ours) };
         let mut out = Vec::new();
         print(&[row], &mut out).unwrap();
         let table = String::from_utf8(out).unwrap();

@@ -25,7 +25,8 @@ pub struct Row {
     /// additions.
     pub gb_per_s: Option<f64>,
     pub gops: Option<f64>,
-    /// Of the decode's or the prefill's limit, where the limits were measured.
+    /// Median of the shares of what the machine could do beside each repetition: of a decode those of
+    /// reading, of a prefill those of multiplying.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_of_limit: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +37,7 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn new(test: &Test, samples: Vec<Measured>, limits: Option<&Limits>) -> Self {
+    pub fn new(test: &Test, samples: Vec<Measured>) -> Self {
         let rates: Vec<f64> = samples.iter().map(|sample| sample.rate).collect();
         let summary = Summary::of(rates.iter().copied());
         let tokens_if = |kind| if test.kind == kind { test.tokens } else { 0 };
@@ -45,6 +46,8 @@ impl Row {
             bytes: Summary::of(all.iter().map(|usage| usage.bytes)).p50,
             operations: Summary::of(all.iter().map(|usage| usage.operations)).p50,
         });
+        let shares: Option<Vec<f64>> = samples.iter().map(|sample| sample.share_of_limit).collect();
+        let shares = shares.filter(|all| !all.is_empty());
         let runs: Vec<_> = samples.into_iter().filter_map(|sample| sample.timed).collect();
         Self {
             test: test.name(),
@@ -58,7 +61,7 @@ impl Row {
             samples_ts: rates,
             gb_per_s: usage.map(|usage| usage.bytes / 1e9),
             gops: usage.map(|usage| usage.operations / 1e9),
-            share_of_limit: limits.zip(usage).map(|(limits, usage)| limits.share(test.kind, usage)),
+            share_of_limit: shares.map(|all| Summary::of(all).p50),
             profile: Profile::of(&runs),
             peers: Vec::new(),
         }
@@ -212,6 +215,7 @@ mod tests {
         let measured = |rate: &f64| Measured {
             rate: *rate,
             usage: Some(PerSecond { bytes: rate * 1e9, operations: rate * 2e9 }),
+            share_of_limit: Some(rate / 50.0),
             timed: None,
         };
         rates.iter().map(measured).collect()
@@ -221,22 +225,22 @@ mod tests {
         let info = ModelInfo { name: "tiny".into(), device: "CPU".into(), ..ModelInfo::default() };
         let mut out = Vec::new();
         let mut report = Report::begin(&mut out, &info, 2, limits, json).unwrap();
-        report.row(Row::new(&TEST, samples(&[10.0, 20.0, 60.0]), limits)).unwrap();
+        report.row(Row::new(&TEST, samples(&[10.0, 20.0, 60.0]))).unwrap();
         report.end().unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn mean_deviation_and_median_are_those_of_the_samples() {
-        let row = Row::new(&TEST, samples(&[10.0, 20.0, 60.0]), None);
+        let row = Row::new(&TEST, samples(&[10.0, 20.0, 60.0]));
         assert_eq!((row.avg_ts, row.median_ts), (30.0, 20.0));
         assert!((row.stddev_ts - 700f64.sqrt()).abs() < 1e-9);
         assert_eq!((row.gb_per_s, row.gops), (Some(20.0), Some(40.0)));
-        assert_eq!(Row::new(&TEST, samples(&[5.0]), None).stddev_ts, 0.0);
+        assert_eq!(Row::new(&TEST, samples(&[5.0])).stddev_ts, 0.0);
         // Of a run whose records were not all seen, nothing is made up.
         let mut unseen = samples(&[10.0, 20.0]);
         unseen[1].usage = None;
-        let row = Row::new(&TEST, unseen, None);
+        let row = Row::new(&TEST, unseen);
         assert_eq!((row.gb_per_s, row.gops, row.median_ts), (None, None, 15.0));
     }
 

@@ -16,11 +16,12 @@ impl Steps {
     }
 
     /// Those that were not there before.
-    pub fn new(&mut self, handle: &Handle) -> impl Iterator<Item = Arc<StepRecord>> + use<> {
+    pub fn arrived(&mut self, handle: &Handle) -> impl Iterator<Item = Arc<StepRecord>> + use<> {
         let snapshot = handle.snapshot.load();
         let first = snapshot.steps.partition_point(|record| record.step <= self.last);
         self.last = snapshot.steps.last().map_or(self.last, |record| record.step.max(self.last));
-        snapshot.steps[first..].to_vec().into_iter()
+        let arrived: Vec<_> = snapshot.steps[first..].to_vec();
+        arrived.into_iter()
     }
 
     /// What was counted before the first of them.

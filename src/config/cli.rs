@@ -258,7 +258,7 @@ pub struct SpeedArgs {
     /// Sequences that run together [default: 1]
     #[arg(short = 'b', long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub batch: Vec<u32>,
-    /// Measure first what this machine can do, and each test's share of it
+    /// Measure what this machine can do at most: first, and beside each repetition for its share of it
     #[arg(long)]
     pub limits: bool,
     /// Say where the time of a step goes, operation by operation

@@ -13,15 +13,23 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// On the threads that were asked for.
-#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
+    bench: Bench,
+    model: Region,
+    way: Way,
+    int8: Int8,
+    found: Found,
+}
+
+/// Medians, per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
     pub memory_bytes: usize,
-    /// Bytes per second, read from a buffer larger than every cache.
+    /// Bytes read from a buffer larger than every cache.
     pub memory_read: f64,
-    pub model_bytes: usize,
-    /// Bytes per second, read again and again from a buffer as large as the model's weights.
+    /// Bytes read, again and again, from a buffer as large as the model's weights.
     pub model_read: f64,
-    /// Operations per second in dot products of bytes; a multiplication and an addition are two.
+    /// Operations in dot products of bytes; a multiplication and an addition are two.
     pub int8: f64,
     /// The instruction that was fastest.
     pub int8_instruction: &'static str,
@@ -37,17 +45,33 @@ impl Limits {
     pub fn measure(threads: usize, model_bytes: usize) -> Result<Self> {
         let bench = Bench { pool: Pool::new(threads), isa: Isa::detect() };
         let memory_bytes = beyond_caches();
-        let buffer = bench.buffer(memory_bytes.max(model_bytes))?;
-        let (int8, int8_instruction) = bench.int8();
-        Ok(Self {
+        let (_, memory_read) = bench.best_read(bench.buffer(memory_bytes)?.bytes());
+        let model = bench.buffer(model_bytes)?;
+        let (way, model_read) = bench.best_read(model.bytes());
+        let (int8, int8_rate) = bench.best_int8();
+        let found = Found {
             memory_bytes,
-            memory_read: bench.read(&buffer.bytes()[..memory_bytes]),
-            model_bytes,
-            model_read: bench.read(&buffer.bytes()[..model_bytes]),
-            int8,
-            int8_instruction,
+            memory_read,
+            model_read,
+            int8: int8_rate,
+            int8_instruction: int8.name,
             f32: bench.f32(),
-        })
+        };
+        Ok(Self { bench, model, way, int8, found })
+    }
+
+    pub fn found(&self) -> Found {
+        self.found
+    }
+
+    /// [`Found::model_read`] of this moment.
+    pub fn model_read_now(&self) -> f64 {
+        rate(|| self.bench.read(self.model.bytes(), self.way))
+    }
+
+    /// [`Found::int8`] of this moment.
+    pub fn int8_now(&self) -> f64 {
+        rate(|| self.bench.compute(self.int8.operations, self.int8.run))
     }
 }
 
@@ -114,37 +138,45 @@ impl Bench {
         Ok(region)
     }
 
-    /// Bytes per second.
-    fn read(&self, buffer: &[u8]) -> f64 {
-        let parts: Vec<&[u8]> = buffer.chunks(TASK_BYTES).collect();
-        let pass = |way| {
-            self.pool.run(parts.len(), |task, _| _ = black_box(read(self.isa, parts[task], way)));
-            buffer.len() as f64
-        };
-        let once = |way: Way| rate(|| pass(way));
-        let best = WAYS.into_iter().map(|way| (once(way), way)).max_by(|a, b| a.0.total_cmp(&b.0));
-        best.map_or(0.0, |(_, way)| median(|| pass(way)))
+    /// Once, in bytes.
+    fn read(&self, buffer: &[u8], way: Way) -> f64 {
+        let part = |task| &buffer[task * TASK_BYTES..buffer.len().min((task + 1) * TASK_BYTES)];
+        let tasks = buffer.len().div_ceil(TASK_BYTES);
+        self.pool.run(tasks, |task, _| _ = black_box(read(self.isa, part(task), way)));
+        buffer.len() as f64
     }
 
-    /// Operations per second, and of which instruction.
-    fn int8(&self) -> (f64, &'static str) {
-        let ways = int8_ways().into_iter().map(|way| (self.compute(way.operations, way.run), way.name));
-        ways.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default()
+    /// The fastest way, and its bytes per second.
+    fn best_read(&self, buffer: &[u8]) -> (Way, f64) {
+        let (way, _) = fastest(WAYS, |way| rate(|| self.read(buffer, *way)));
+        (way, median(|| self.read(buffer, way)))
     }
 
-    fn f32(&self) -> f64 {
-        let few = self.compute(2 * 16 * FEW, |rounds| few_fmas(self.isa, rounds));
-        few.max(self.compute(2 * 16 * MANY, |rounds| many_fmas(self.isa, rounds)))
-    }
-
-    /// Operations per second where a round has so many.
+    /// In operations, of which a round has so many.
     fn compute(&self, operations: usize, run: impl Fn(usize) + Sync) -> f64 {
         let tasks = self.pool.threads() * TASKS_PER_THREAD;
-        median(|| {
-            self.pool.run(tasks, |_, _| run(TASK_ROUNDS));
-            (tasks * TASK_ROUNDS * operations) as f64
-        })
+        self.pool.run(tasks, |_, _| run(TASK_ROUNDS));
+        (tasks * TASK_ROUNDS * operations) as f64
     }
+
+    fn best_int8(&self) -> (Int8, f64) {
+        fastest(int8_ways(), |way| median(|| self.compute(way.operations, way.run)))
+    }
+
+    /// Operations per second.
+    fn f32(&self) -> f64 {
+        let few = median(|| self.compute(2 * 16 * FEW, |rounds| few_fmas(self.isa, rounds)));
+        few.max(median(|| self.compute(2 * 16 * MANY, |rounds| many_fmas(self.isa, rounds))))
+    }
+}
+
+/// Of at least one way.
+fn fastest<W>(ways: impl IntoIterator<Item = W>, rate: impl Fn(&W) -> f64) -> (W, f64) {
+    let rated = ways.into_iter().map(|way| {
+        let rate = rate(&way);
+        (way, rate)
+    });
+    rated.max_by(|a, b| a.1.total_cmp(&b.1)).expect("there is a way")
 }
 
 /// Per second, of what `run` says it did; for as long as makes a measurement.
@@ -344,9 +376,8 @@ mod tests {
         let bench = Bench { pool: Pool::new(2), isa: Isa::detect() };
         let buffer = bench.buffer((8 << 20) + 12_345).unwrap();
         assert!(buffer.bytes().iter().all(|byte| *byte == 1));
-        let (int8, name) = bench.int8();
-        for rate in [bench.read(buffer.bytes()), int8, bench.f32()] {
-            assert!(rate.is_finite() && rate > 1e6, "{rate} {name}");
+        for rate in [bench.best_read(buffer.bytes()).1, bench.best_int8().1, bench.f32()] {
+            assert!(rate.is_finite() && rate > 1e6, "{rate}");
         }
         assert!((LEAST_BUFFER / 64..1 << 40).contains(&beyond_caches()));
     }
