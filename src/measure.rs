@@ -6,7 +6,7 @@ use crate::compute::cpu::Limits;
 use crate::config::{Against, Compared, EngineSettings, Origin, PrefixArgs, SpeedArgs};
 use crate::launch::Context;
 use crate::open;
-use crate::protocol::PrefixCache;
+use crate::protocol::{Failure, ModelInfo, PrefixCache};
 use crate::script::{self, Progress, Quit, Status, written};
 use crate::store::{IfMissing, KV_BYTES_PER_VALUE};
 use crate::weights::{Gguf, Summary};
@@ -39,12 +39,8 @@ fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) ->
     let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
     drop(progress);
     let threads = threads.unwrap_or_else(script::physical_cores);
-    let measured = match args.limits {
-        true => Some(Limits::measure(threads, info.weights_bytes as usize)),
-        false => None,
-    };
-    let measured = measured.transpose().map_err(|e| Quit::new(Status::Busy, e.to_string()))?;
-    let limits = measured.as_ref().map(|limits| described(limits, threads, info.weights_bytes as usize));
+    let measured = limits(args, threads, &info)?;
+    let limits = measured.as_ref().map(|limits| described(limits, threads, &info));
     let limit = measured.as_ref().map(|limits| {
         |kind| match kind {
             bench::Kind::Decode => limits.model_read_now(),
@@ -53,31 +49,28 @@ fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) ->
     });
     let limit = limit.as_ref().map(|limit| limit as bench::Limit);
     let mut bench = bench::Bench::new(&mut handle, &info, step_tokens, limit);
-
-    let repetitions = args.repetitions;
-    let mut rounds = Vec::new();
-    if !commands.is_empty() {
-        let peer = |command: &&str| bench::Peer::new(command, &info.path, threads);
-        let peers: Vec<_> = commands.iter().map(peer).collect();
-        let progress = Progress::counting("rounds");
-        progress.set(0, repetitions.into());
-        let done = |i: u32| progress.set(i.into(), repetitions.into());
-        rounds = bench.against(&tests, &peers, repetitions, done)?;
-    }
+    let peers: Vec<_> =
+        commands.iter().map(|command| bench::Peer::new(command, &info.path, threads)).collect();
+    let rounds = match peers.is_empty() {
+        true => Vec::new(),
+        false => counting("rounds", args.repetitions, |done| {
+            bench.against(&tests, &peers, args.repetitions, done)
+        })?,
+    };
     let mut report =
         match bench::Report::begin(io::stdout().lock(), &info, threads, limits.as_ref(), args.json) {
             Ok(report) => report,
             Err(e) => return written(Err(e)),
         };
     let mut rounds = rounds.into_iter();
+    let mut alone = |test: &bench::Test| {
+        counting(&test.name(), args.repetitions, |done| bench.measure(test, args.repetitions, done))
+    };
     for test in &tests {
-        let progress = Progress::counting(&test.name());
-        let done = |i: u32| progress.set(i.into(), repetitions.into());
         let (samples, peers) = match rounds.next() {
             Some(round) => round,
-            None => (bench.measure(test, repetitions, done)?, Vec::new()),
+            None => (alone(test)?, Vec::new()),
         };
-        drop(progress);
         if let Err(e) = report.row(bench::Row { peers, ..bench::Row::new(test, samples) }) {
             return written(Err(e));
         }
@@ -85,13 +78,29 @@ fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) ->
     written(report.end())
 }
 
-fn described(limits: &Limits, threads: usize, model_bytes: usize) -> bench::Limits {
+/// Shows how many of the repetitions are done.
+fn counting<T>(
+    label: &str,
+    repetitions: u32,
+    run: impl FnOnce(&mut dyn FnMut(u32)) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let progress = Progress::counting(label);
+    progress.set(0, repetitions.into());
+    run(&mut |i| progress.set(i.into(), repetitions.into()))
+}
+
+fn limits(args: &SpeedArgs, threads: usize, info: &ModelInfo) -> Result<Option<Limits>, Quit> {
+    let measure = || Limits::measure(threads, info.weights_bytes as usize);
+    args.limits.then(measure).transpose().map_err(|e| Quit::new(Status::Busy, e.to_string()))
+}
+
+fn described(limits: &Limits, threads: usize, info: &ModelInfo) -> bench::Limits {
     let found = limits.found();
     bench::Limits {
         n_threads: threads,
         memory_bytes: found.memory_bytes,
         memory_gb_per_s: found.memory_read / 1e9,
-        model_bytes,
+        model_bytes: info.weights_bytes as usize,
         model_gb_per_s: found.model_read / 1e9,
         int8_gops: found.int8 / 1e9,
         int8_instruction: found.int8_instruction.to_owned(),

@@ -166,7 +166,7 @@ impl Paired {
     }
 }
 
-/// What a test gave, and beside it the peers that measured it too.
+/// What a test gave in all rounds, and beside it the peers that measured it too.
 pub type Rounds = (Vec<Measured>, Vec<Paired>);
 
 impl Bench<'_> {
