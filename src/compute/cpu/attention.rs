@@ -122,6 +122,15 @@ struct Run {
 }
 
 impl Seen<'_> {
+    /// The head's part of the block that holds the position `16 vectors` after `at`, which is counted
+    /// within the split; of the last block where there is none.
+    #[inline(always)]
+    fn part_ahead(self, at: usize, vectors: usize) -> *const u8 {
+        let position = (self.begin + at + 16 * vectors).min(self.end - 1);
+        let part = self.shape.part(self.table[position / self.shape.block_size], self.head);
+        self.cache[part..].as_ptr()
+    }
+
     #[inline(always)]
     fn runs(self, first: usize) -> impl Iterator<Item = Run> {
         let size = self.shape.block_size;
@@ -210,6 +219,8 @@ struct Keys<S: Simd> {
     at: usize,
     /// Multiplies each position's score.
     factor: S::F,
+    /// Keys and values that will be wanted soon: the processor does not guess where the next block lies.
+    ahead: *const u8,
 }
 
 /// Scores of all positions from `first` on, 16 at a time and `V` times as many at once. What lies
@@ -231,13 +242,15 @@ unsafe fn score_all<S: Simd, E: Element, const N: usize, const V: usize>(
     // SAFETY: `offset` is a token of the block. 16 elements from the last one's last dimension reach
     // into the values, 16 scales into the next part or the slack.
     unsafe {
-        let nothing = Keys { start: std::ptr::null(), at: 0, factor: S::splat(scale) };
+        let nothing =
+            Keys { start: std::ptr::null(), at: 0, factor: S::splat(scale), ahead: std::ptr::null() };
         let mut keys: [Keys<S>; V] = [nothing; V];
         let mut count = 0;
         for run in seen.runs(first) {
             for i in (0..run.len).step_by(16) {
                 let (at, offset) = (run.at + i, run.offset + i);
-                keys[count] = Keys { start: run.part.add(offset * E::BYTES), at, ..nothing };
+                let ahead = seen.part_ahead(at, V);
+                keys[count] = Keys { start: run.part.add(offset * E::BYTES), at, ahead, ..nothing };
                 if E::SCALED {
                     let key_scales = run.part.add(2 * shape.half() * E::BYTES + 4 * offset).cast::<f32>();
                     keys[count].factor = S::mul(S::splat(scale), S::load(key_scales));
@@ -271,6 +284,9 @@ unsafe fn score<S: Simd, E: Element, const N: usize, const V: usize>(
         let stride = shape.block_size * E::BYTES;
         let mut sums = [[S::splat(0.0); V]; N];
         for d in 0..shape.head_dim {
+            for keys in keys {
+                S::prefetch(keys.ahead.wrapping_add(d * 2 * stride));
+            }
             let mut k = [S::splat(0.0); V];
             for (k, keys) in k.iter_mut().zip(keys) {
                 *k = E::load::<S>(keys.start.add(d * stride));

@@ -216,7 +216,9 @@ unsafe fn read_kernel<S: Simd>(bytes: &[u8], way: Way) -> f32 {
             for first in 0..way.streams {
                 let from = start.add(first * stream + at);
                 if way.ahead > 0 {
-                    (0..4).for_each(|line| prefetch(from.wrapping_add(way.ahead + line * LINE)));
+                    for line in 0..4 {
+                        S::prefetch(from.wrapping_add(way.ahead + line * LINE));
+                    }
                 }
                 for (line, seen) in seen.iter_mut().enumerate() {
                     *seen = S::or(*seen, S::load_bytes(from.add(line * LINE)));
@@ -224,16 +226,8 @@ unsafe fn read_kernel<S: Simd>(bytes: &[u8], way: Way) -> f32 {
             }
         }
         let all = S::or(S::or(seen[0], seen[1]), S::or(seen[2], seen[3]));
-        S::sum(S::to_f32(S::dot_signed(S::splat_i32(0), all, S::broadcast([1i8; 4].as_ptr()))))
-    }
-}
-
-#[inline(always)]
-fn prefetch(_at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; the address need not be ours.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(_at.cast())
+        let all = S::and(all, 127);
+        S::sum(S::to_f32(S::dot::<1, 1>(S::splat_i32(0), &[all], [1i8; 4].as_ptr())))
     }
 }
 

@@ -34,11 +34,7 @@ pub(super) struct Panel {
 
 impl Panel {
     pub(super) fn new() -> Self {
-        Self {
-            bytes: [[0; _]; _],
-            scales: [[[0.0; _]; _]; _],
-            minima: [[0.0; _]; _],
-        }
+        Self { bytes: [[0; _]; _], scales: [[[0.0; _]; _]; _], minima: [[0.0; _]; _] }
     }
 }
 
@@ -361,7 +357,12 @@ unsafe fn floats<S: Simd, W: Float>(tile: &[u8], tokens: &Tokens, sums: &mut [Su
 
 /// Four interleaved partial sums hide the latency of the fused multiply-add.
 #[inline(always)]
-unsafe fn float_group<S: Simd, W: Float, const N: usize>(tile: &[u8], x: &[f32], cols: usize, sums: &mut [Sums]) {
+unsafe fn float_group<S: Simd, W: Float, const N: usize>(
+    tile: &[u8],
+    x: &[f32],
+    cols: usize,
+    sums: &mut [Sums],
+) {
     assert!(x.len() == N * cols && sums.len() == N && tile.len() == cols * W::BYTES * TILE);
     let whole = cols / 4 * 4;
     // SAFETY: column `c` of the tile is 16 numbers, and `x` has `N` rows of `cols`.

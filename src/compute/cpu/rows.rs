@@ -145,7 +145,8 @@ unsafe fn quantize_kernel<S: Simd>(x: &[f32], row: usize, rows: &QuantizedRows) 
             let scale = largest / 127.0;
             let inverse = S::splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
             let bytes = rows.bytes.take(32 * at..32 * at + 32).as_mut_ptr();
-            let halves = [S::store_i8(bytes, S::mul(a, inverse)), S::store_i8(bytes.add(16), S::mul(b, inverse))];
+            let halves =
+                [S::store_i8(bytes, S::mul(a, inverse)), S::store_i8(bytes.add(16), S::mul(b, inverse))];
             let sum = halves[0] + halves[1];
             *rows.scales.one(at) = scale;
             *rows.sums.one(at) = scale * sum as f32;

@@ -139,6 +139,10 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
     unsafe fn load_bytes(p: *const u8) -> __m512i {
         unsafe { _mm512_loadu_si512(p.cast()) }
     }

@@ -118,6 +118,9 @@ pub(super) trait Simd: Copy {
     unsafe fn to_f32(a: Self::I) -> Self::F;
     unsafe fn splat_i32(x: i32) -> Self::I;
 
+    /// Asks for a cache line ahead of its use; any address will do.
+    unsafe fn prefetch(p: *const u8);
+
     /// 64 bytes.
     unsafe fn load_bytes(p: *const u8) -> Self::B;
     unsafe fn store_bytes(p: *mut u8, b: Self::B);
@@ -140,11 +143,7 @@ pub(super) trait Simd: Copy {
     ) -> Self::I;
     /// The same for signed weights from -127 on, without a limit: for sets that are not [`Simd::WIDE`].
     /// Activations lie in -127 ..= 127.
-    unsafe fn dot_signed<const N: usize>(
-        total: Self::I,
-        weights: &[Self::B; N],
-        x: *const i8,
-    ) -> Self::I;
+    unsafe fn dot_signed<const N: usize>(total: Self::I, weights: &[Self::B; N], x: *const i8) -> Self::I;
 
     /// e^x, relative error below 3e-7; e^-87.3 (about 1e-38) for everything below.
     ///
@@ -320,7 +319,10 @@ mod tests {
             } else {
                 keep(S::to_f32(S::dot_signed(S::splat_i32(7), &[w; 8], q)), &mut out);
             }
-            keep(S::to_f32(S::dot::<4, 1>(S::splat_i32(7), &[S::add_bytes(S::and(w, 15), 100); 4], q)), &mut out);
+            keep(
+                S::to_f32(S::dot::<4, 1>(S::splat_i32(7), &[S::add_bytes(S::and(w, 15), 100); 4], q)),
+                &mut out,
+            );
         }
         out
     }

@@ -137,6 +137,8 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(_: *const u8) {}
+    #[inline(always)]
     unsafe fn load_bytes(p: *const u8) -> [u8; 64] {
         // SAFETY: 64 bytes are readable.
         unsafe { p.cast::<[u8; 64]>().read_unaligned() }
