@@ -8,6 +8,7 @@ mod nearest;
 mod random;
 mod ring;
 mod visible;
+mod wide;
 
 pub use clock::Clock;
 pub use histogram::Summary;
@@ -16,3 +17,4 @@ pub use nearest::nearest;
 pub use random::{SplitMix, mix};
 pub use ring::Ring;
 pub use visible::{escape, is_dangerous, visible};
+pub(crate) use wide::wide;

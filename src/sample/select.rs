@@ -1,3 +1,4 @@
+use crate::base::wide;
 use crate::protocol::TokenId;
 use std::cmp::Ordering;
 
@@ -30,7 +31,7 @@ impl Entry {
 
 /// Logits are looked at in chunks; a chunk whose largest is below a bound is passed over.
 const CHUNK: usize = 128;
-const LANES: usize = 8;
+const LANES: usize = 16;
 
 /// The largest logit of each chunk of a row: makes "the k likeliest" and "all above a bound" cost
 /// a look at a few chunks, where sorting 151,936 logits would cost milliseconds.
@@ -43,11 +44,9 @@ pub struct Peaks {
 impl Peaks {
     /// The largest logit, or nothing where one is NaN or +infinity.
     pub fn measure(&mut self, logits: &[f32]) -> Option<f32> {
-        let mut nan = [0; LANES];
-        self.maxima.clear();
-        self.maxima.extend(logits.chunks(CHUNK).map(|chunk| chunk_max(chunk, &mut nan)));
+        let numbers = measure(logits, &mut self.maxima);
         let max = self.max();
-        (nan == [0; LANES] && max < f32::INFINITY).then_some(max)
+        (numbers && max < f32::INFINITY).then_some(max)
     }
 
     /// After the logit of `id` changed.
@@ -102,6 +101,19 @@ impl Peaks {
         self.at_least(logits, bound, out);
         keep_first(out, k, work);
     }
+}
+
+wide! {
+    /// The largest of every chunk; false where something is no number.
+    fn measure(logits: &[f32], maxima: &mut Vec<f32>) -> bool = measure_kernel;
+}
+
+#[inline(always)]
+fn measure_kernel(logits: &[f32], maxima: &mut Vec<f32>) -> bool {
+    let mut nan = [0; LANES];
+    maxima.clear();
+    maxima.extend(logits.chunks(CHUNK).map(|chunk| chunk_max(chunk, &mut nan)));
+    nan == [0; LANES]
 }
 
 /// The largest of a chunk. Where a lane meets what is no number, its mark is set.

@@ -1,5 +1,6 @@
 //! Passes over a whole row, written in lanes so that the compiler makes vector code of them.
 
+use crate::base::wide;
 use std::f32::consts::LOG2_E;
 use std::f64::consts::LN_2;
 
@@ -45,8 +46,13 @@ impl Softmax {
     }
 }
 
-/// Sums of e^d and of d e^d, with d = (x - max) * scale.
-fn stretch_sums(stretch: &[f32], max: f32, scale: f32) -> (f64, f64) {
+wide! {
+    /// Sums of e^d and of d e^d, with d = (x - max) * scale.
+    fn stretch_sums(stretch: &[f32], max: f32, scale: f32) -> (f64, f64) = stretch_sums_kernel;
+}
+
+#[inline(always)]
+fn stretch_sums_kernel(stretch: &[f32], max: f32, scale: f32) -> (f64, f64) {
     let scale = scale * LOG2_E;
     let (mut sums, mut weighted) = ([0.0f32; LANES], [0.0f32; LANES]);
     let (full, rest) = stretch.as_chunks::<LANES>();
@@ -67,8 +73,13 @@ fn stretch_sums(stretch: &[f32], max: f32, scale: f32) -> (f64, f64) {
     (sum, product * LN_2)
 }
 
-/// Sum of e^((x - max) * scale) over one stretch.
-pub fn mass(logits: &[f32], max: f32, scale: f32) -> f64 {
+wide! {
+    /// Sum of e^((x - max) * scale) over one stretch.
+    pub fn mass(logits: &[f32], max: f32, scale: f32) -> f64 = mass_kernel;
+}
+
+#[inline(always)]
+fn mass_kernel(logits: &[f32], max: f32, scale: f32) -> f64 {
     let log2_scale = scale * LOG2_E;
     let mut sums = [0.0f32; LANES];
     let (full, rest) = logits.as_chunks::<LANES>();

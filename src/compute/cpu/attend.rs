@@ -48,7 +48,7 @@ impl Cpu {
                 if let Some(norm) = norm {
                     rows::rms_norm_in_place(isa, head, norm.weight, norm.eps);
                 }
-                rows::rotate(head, cos, sin, spec.rope.style);
+                rows::rotate(isa, head, cos, sin, spec.rope.style);
             }
         };
         let shape = cache.shape();

@@ -10,8 +10,11 @@ use super::shared::Slots;
 use super::simd;
 use crate::compute::{Gate, Norm, Write};
 
-/// Fewer rows than this are made ready by the calling thread alone.
-const ROWS_ALONE: usize = 4;
+/// Up to so many activations are made ready by the calling thread alone.
+const ALONE: usize = 8 << 10;
+
+/// Products that a task should have at least: some microsecond.
+const TASK: usize = 1 << 15;
 
 /// What [`Cpu::prepare`] left for the multiplication.
 #[derive(Clone, Copy)]
@@ -50,7 +53,7 @@ impl Cpu {
                 rows::quantize(isa, source, row, &quantized);
             }
         };
-        if rows < ROWS_ALONE {
+        if rows * cols <= ALONE {
             (0..rows).for_each(ready);
         } else if norm.is_some() || wants_bytes {
             self.pool.run(rows, |row, _| ready(row));
@@ -103,7 +106,7 @@ impl Cpu {
     }
 
     /// Calls `each` for every tile and every stretch of tokens, a few tiles a task: enough tasks to
-    /// share evenly, few enough that taking one costs nothing.
+    /// share evenly, and large enough that taking one costs nothing.
     fn for_tiles(
         &mut self,
         w: &Matrix,
@@ -114,7 +117,8 @@ impl Cpu {
         let floats = if prepared.normalised { &self.floats } else { x };
         let at_once = rows_at_once(w.cols).min(prepared.rows);
         let tiles = w.tiles();
-        let per_task = (tiles / (self.pool.threads() * 8)).max(1);
+        let enough = TASK.div_ceil(w.cols * at_once);
+        let per_task = (tiles / (self.pool.threads() * 8)).clamp(1, enough);
         let tasks = tiles.div_ceil(per_task);
         let benches = Slots::new(&mut self.benches);
         self.pool.run(prepared.rows.div_ceil(at_once) * tasks, |task, thread| {

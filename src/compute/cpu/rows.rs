@@ -203,9 +203,13 @@ unsafe fn add_kernel<S: Simd>(x: &mut [f32], y: &[f32]) {
     }
 }
 
-/// Rotary position embedding (Su et al. 2021, section 3.4): turns the first `2 * cos.len()` elements
-/// of a head; the rest stay.
-pub(super) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], style: RopeStyle) {
+simd_fn! {
+    /// Rotary position embedding (Su et al. 2021, section 3.4): turns the first `2 * cos.len()` elements
+    /// of a head; the rest stay.
+    pub(super) fn rotate(head: &mut [f32], cos: &[f32], sin: &[f32], style: RopeStyle) = rotate_kernel;
+}
+
+unsafe fn rotate_kernel<S: Simd>(head: &mut [f32], cos: &[f32], sin: &[f32], style: RopeStyle) {
     let n = cos.len();
     match style {
         RopeStyle::Interleaved => {
@@ -296,8 +300,8 @@ mod tests {
         let mut halves = wave(10, 2.0);
         let original = halves.clone();
         let mut pairs: Vec<f32> = (0..4).flat_map(|i| [original[i], original[i + 4]]).collect();
-        rotate(&mut halves, &cos, &sin, RopeStyle::Halves);
-        rotate(&mut pairs, &cos, &sin, RopeStyle::Interleaved);
+        rotate(Isa::Portable, &mut halves, &cos, &sin, RopeStyle::Halves);
+        rotate(Isa::Portable, &mut pairs, &cos, &sin, RopeStyle::Interleaved);
         for i in 0..4 {
             assert_eq!((pairs[2 * i], pairs[2 * i + 1]), (halves[i], halves[i + 4]));
         }
