@@ -7,6 +7,7 @@ mod memory;
 mod nearest;
 mod random;
 mod ring;
+mod texts;
 mod visible;
 
 pub use clock::Clock;
@@ -15,4 +16,5 @@ pub use memory::Memory;
 pub use nearest::nearest;
 pub use random::{SplitMix, mix};
 pub use ring::Ring;
+pub use texts::Texts;
 pub use visible::{escape, is_dangerous, visible};

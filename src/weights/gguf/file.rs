@@ -166,9 +166,10 @@ impl Gguf {
     pub fn advise_dontneed(&self, range: Range<usize>) {
         #[cfg(unix)]
         if let Bytes::Mapped(map) = &*self.inner.file {
-            // Linux maps the 16 pages around one that is read: those before it were given back already.
+            // Linux maps the 16 pages around one that is read, so those around the range go as well.
             const AROUND: usize = 64 << 10;
-            let (start, end) = (range.start / AROUND * AROUND, range.end.min(map.len()));
+            let start = range.start / AROUND * AROUND;
+            let end = range.end.min(map.len()).next_multiple_of(AROUND).min(map.len());
             if start < end {
                 // SAFETY: the mapping is read-only and backed by the file, so dropped pages come back
                 // with the same contents; only private anonymous or written pages would be lost.
