@@ -386,8 +386,13 @@ impl<'a, B: Backend> Loader<'a, B> {
 
     fn count(&mut self, tensors: &[Tensor<'a>]) {
         self.used.extend(tensors.iter().map(|t| t.info.name.as_str()));
+        let before = self.done;
         self.done += tensors.iter().map(|t| t.info.bytes as u64).sum::<u64>();
-        (self.progress)(self.done.min(self.total), self.total);
+        // Whoever is told wakes up, on a core that has better things to do.
+        let percent = |done: u64| 100 * done / self.total.max(1);
+        if percent(self.done) > percent(before) {
+            (self.progress)(self.done.min(self.total), self.total);
+        }
     }
 }
 

@@ -7,8 +7,12 @@ use super::shared::Slots;
 use crate::compute::{DeviceError, Result};
 use crate::weights::{BlockFormat, Tensor, TensorInfo};
 
-/// Bytes that a thread packs before it gives back those of the file: enough for the call to be cheap.
+/// Bytes that a thread packs at a time.
 const STRETCH: usize = 1 << 20;
+
+/// The bytes of a tensor above this are given back a stretch at a time. Each time interrupts the other
+/// threads, for their address translation.
+const LARGE: usize = 16 << 20;
 
 /// Tensors with the same columns, stacked: queries, keys and values are one matrix.
 pub struct Matrix {
@@ -63,8 +67,8 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// The file's bytes leave our memory stretch by stretch as they are packed, so that a tensor never
-    /// takes its memory twice.
+    /// The file's bytes leave our memory as they are packed, so that no large tensor takes its memory
+    /// twice.
     fn fill(&mut self, pool: &Pool, tensors: &[Tensor]) {
         let slots = Slots::new(self.bytes.bytes_mut());
         for (part, tensor) in self.parts.iter().zip(tensors) {
@@ -83,8 +87,11 @@ impl Matrix {
                 for (rows, tile) in source.chunks(TILE * row_bytes).zip(tiles) {
                     pack_tile(part.format, rows, self.cols, tile);
                 }
-                tensor.release(rows);
+                if tensor.data.len() > LARGE {
+                    tensor.release(rows);
+                }
             });
+            tensor.release(0..part.rows);
         }
     }
 
