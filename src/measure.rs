@@ -2,10 +2,11 @@
 //! wiring, as `launch` is.
 
 use crate::bench;
-use crate::config::{Compared, EngineSettings, Origin, PrefixArgs, SpeedArgs};
+use crate::compute::cpu::Limits;
+use crate::config::{Against, Compared, EngineSettings, Origin, PrefixArgs, SpeedArgs};
 use crate::launch::Context;
 use crate::open;
-use crate::protocol::PrefixCache;
+use crate::protocol::{Failure, ModelInfo, PrefixCache};
 use crate::script::{self, Progress, Quit, Status, written};
 use crate::store::{IfMissing, KV_BYTES_PER_VALUE};
 use crate::weights::{Gguf, Summary};
@@ -15,12 +16,21 @@ use std::path::{Path, PathBuf};
 pub fn speed(args: &SpeedArgs) -> Result<Status, Quit> {
     let context = Context::read(args.engine.given())?;
     let wanted = args.model.as_deref().unwrap_or(&context.settings.options.model);
-    if let Some(compared) = &args.compare {
-        return compare(args, compared, &context, wanted);
+    match args.against().map_err(|why| Quit::new(Status::Usage, why))? {
+        Against::Setting(compared) => compare(args, compared, &context, wanted),
+        Against::Peers(commands) => rates(args, &commands, &context, wanted),
     }
-    let found = context.store.obtain(wanted, IfMissing::Ask, false)?;
-    let tests = bench::tests(args);
+}
+
+fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) -> Result<Status, Quit> {
     let mut settings = context.settings.options.engine.clone();
+    settings.profile = args.profile;
+    if args.profile && settings.scheduler.async_scheduling {
+        let why = "--profile: with async_scheduling a step's operations run beside it; switch it off";
+        return Err(Quit::new(Status::Usage, why));
+    }
+    let found = context.store.obtain(model, IfMissing::Ask, false)?;
+    let tests = bench::tests(args);
     let (step_tokens, threads) = (settings.scheduler.max_num_batched_tokens, settings.threads);
     fit(&mut settings, &bench::needs(&tests, step_tokens), &found.path)?;
     let mut handle = open::engine(&found, None, None, settings);
@@ -29,25 +39,78 @@ pub fn speed(args: &SpeedArgs) -> Result<Status, Quit> {
     let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
     drop(progress);
     let threads = threads.unwrap_or_else(script::physical_cores);
-    let mut report = match bench::Report::begin(io::stdout().lock(), &info, threads, args.json) {
-        Ok(report) => report,
-        Err(e) => return written(Err(e)),
+    let measured = limits(args, threads, &info)?;
+    let limits = measured.as_ref().map(|limits| described(limits, threads, &info));
+    let limit = measured.as_ref().map(|limits| {
+        |kind| match kind {
+            bench::Kind::Decode => limits.model_read_now(),
+            bench::Kind::Prefill => limits.int8_now(),
+        }
+    });
+    let limit = limit.as_ref().map(|limit| limit as bench::Limit);
+    let mut bench = bench::Bench::new(&mut handle, &info, step_tokens, limit);
+    let peers: Vec<_> =
+        commands.iter().map(|command| bench::Peer::new(command, &info.path, threads)).collect();
+    let rounds = match peers.is_empty() {
+        true => Vec::new(),
+        false => counting("rounds", args.repetitions, |done| {
+            bench.against(&tests, &peers, args.repetitions, done)
+        })?,
+    };
+    let mut report =
+        match bench::Report::begin(io::stdout().lock(), &info, threads, limits.as_ref(), args.json) {
+            Ok(report) => report,
+            Err(e) => return written(Err(e)),
+        };
+    let mut rounds = rounds.into_iter();
+    let mut alone = |test: &bench::Test| {
+        counting(&test.name(), args.repetitions, |done| bench.measure(test, args.repetitions, done))
     };
     for test in &tests {
-        let progress = Progress::counting(&test.name());
-        let rates = bench::measure(&mut handle, &info, test, step_tokens, args.repetitions, |i| {
-            progress.set(i.into(), args.repetitions.into());
-        })?;
-        drop(progress);
-        if let Err(e) = report.row(bench::Row::new(test, rates)) {
+        let (samples, peers) = match rounds.next() {
+            Some(round) => round,
+            None => (alone(test)?, Vec::new()),
+        };
+        if let Err(e) = report.row(bench::Row { peers, ..bench::Row::new(test, samples) }) {
             return written(Err(e));
         }
     }
     written(report.end())
 }
 
+/// Shows how many of the repetitions are done.
+fn counting<T>(
+    label: &str,
+    repetitions: u32,
+    run: impl FnOnce(&mut dyn FnMut(u32)) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let progress = Progress::counting(label);
+    progress.set(0, repetitions.into());
+    run(&mut |i| progress.set(i.into(), repetitions.into()))
+}
+
+fn limits(args: &SpeedArgs, threads: usize, info: &ModelInfo) -> Result<Option<Limits>, Quit> {
+    let measure = || Limits::measure(threads, info.weights_bytes as usize);
+    args.limits.then(measure).transpose().map_err(|e| Quit::new(Status::Busy, e.to_string()))
+}
+
+fn described(limits: &Limits, threads: usize, info: &ModelInfo) -> bench::Limits {
+    let found = limits.found();
+    bench::Limits {
+        n_threads: threads,
+        memory_bytes: found.memory_bytes,
+        memory_gb_per_s: found.memory_read / 1e9,
+        model_bytes: info.weights_bytes as usize,
+        model_gb_per_s: found.model_read / 1e9,
+        int8_gops: found.int8 / 1e9,
+        int8_instruction: found.int8_instruction.to_owned(),
+        f32_gflops: found.f32 / 1e9,
+    }
+}
+
 /// Places of a comparison's batch, where nothing says otherwise: fewer than its requests.
 const COMPARED_SEQS: usize = 8;
+const COMPARED_REQUESTS: u32 = 32;
 
 fn compare(args: &SpeedArgs, compared: &Compared, context: &Context, model: &str) -> Result<Status, Quit> {
     let mut settings = context.settings.options.engine.clone();
@@ -57,7 +120,7 @@ fn compare(args: &SpeedArgs, compared: &Compared, context: &Context, model: &str
     let base = settings.scheduler.clone();
     let (changed, names) = compared.apply(&base).map_err(|why| Quit::new(Status::Usage, why))?;
     let found = context.store.obtain(model, IfMissing::Ask, false)?;
-    let load = bench::Load::mixed(args.requests);
+    let load = bench::Load::mixed(args.requests.unwrap_or(COMPARED_REQUESTS));
     // An engine can be changed to less than it was made for, not to more.
     settings.scheduler.max_num_batched_tokens =
         base.max_num_batched_tokens.max(changed.max_num_batched_tokens);

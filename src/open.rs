@@ -2,8 +2,8 @@
 //! files, text, model and engine together.
 
 use crate::base::Clock;
-use crate::compute::Backend;
 use crate::compute::cpu::Cpu;
+use crate::compute::{Backend, Profiled};
 use crate::config::{EngineSettings, Given, Origin};
 use crate::engine::{self, Opened};
 use crate::model::{self, DoesNotFit, LoadError, LoadOptions, Loaded};
@@ -59,7 +59,10 @@ impl Opening {
                 file.advise_dontneed(0..usize::MAX);
                 text
             });
-            let loaded = self.load(&file, cpu, report);
+            let loaded = match self.settings.profile {
+                false => self.load(&file, cpu, report),
+                true => self.load(&file, Profiled::new(cpu), report),
+            };
             let text = text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             (text, loaded)
         });
@@ -78,10 +81,15 @@ impl Opening {
         })
     }
 
-    fn load(&self, file: &Gguf, cpu: Cpu, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Loaded, Failure> {
+    fn load(
+        &self,
+        file: &Gguf,
+        backend: impl Backend,
+        report: &dyn Fn(LoadStage, u64, u64),
+    ) -> Result<Loaded, Failure> {
         let options = load_options(&self.settings);
-        model::load(file, cpu, &options, &|done, total| report(LoadStage::Repacking, done, total)).map_err(
-            |error| {
+        model::load(file, backend, &options, &|done, total| report(LoadStage::Repacking, done, total))
+            .map_err(|error| {
                 let kind = match error {
                     LoadError::Memory(DoesNotFit::BeyondTraining { .. }) => FailureKind::BadRequest,
                     LoadError::Memory(DoesNotFit::Memory(_)) => FailureKind::Busy,
@@ -89,8 +97,7 @@ impl Opening {
                     LoadError::File(_) | LoadError::Unsupported { .. } => FailureKind::Model,
                 };
                 Failure::new(kind, error.to_string())
-            },
-        )
+            })
     }
 
     fn info(

@@ -1,5 +1,6 @@
 use super::load::Load;
 use super::measure::{engine_gone, hold, internal, send};
+use super::steps::Steps;
 use crate::base::{Clock, Summary};
 use crate::protocol::{
     Command, Event, Failure, FinishReason, Handle, ModelInfo, Outcome, SchedulerSettings, Slots,
@@ -84,6 +85,7 @@ impl Course<'_> {
         send(self.handle, Command::ResetPrefixCache)?;
         let mut outcomes = hold(self.handle, load.requests(self.info))?;
         let mut steps = Steps::from(self.handle);
+        let mut slots: Vec<Slots> = Vec::new();
         let mut first: Vec<Option<Duration>> = vec![None; load.len()];
         let start = self.clock.now();
         send(self.handle, Command::Resume)?;
@@ -97,12 +99,12 @@ impl Course<'_> {
                     _ => {}
                 }
             }
-            steps.read(self.handle);
+            slots.extend(steps.arrived(self.handle).map(|record| record.slots));
         }
         let wall = (self.clock.now() - start).as_secs_f64();
         self.pause()?;
-        steps.read(self.handle);
-        summed_up(wall, &first, &outcomes, &steps)
+        slots.extend(steps.arrived(self.handle).map(|record| record.slots));
+        summed_up(wall, &first, &outcomes, &slots, steps.count())
     }
 
     fn configure(&mut self, settings: &SchedulerSettings) -> Result<(), Failure> {
@@ -130,39 +132,12 @@ impl Course<'_> {
     }
 }
 
-/// The step records of a run, as far as the snapshots show them.
-#[derive(Default)]
-struct Steps {
-    before: u64,
-    last: u64,
-    slots: Vec<Slots>,
-}
-
-impl Steps {
-    fn from(handle: &Handle) -> Self {
-        let before = handle.snapshot.load().steps.last().map_or(0, |record| record.step);
-        Self { before, last: before, slots: Vec::new() }
-    }
-
-    fn read(&mut self, handle: &Handle) {
-        let snapshot = handle.snapshot.load();
-        let new = snapshot.steps.partition_point(|record| record.step <= self.last);
-        for record in &snapshot.steps[new..] {
-            self.slots.push(record.slots);
-            self.last = record.step;
-        }
-    }
-
-    fn mean(&self, of: impl Fn(&Slots) -> usize) -> f64 {
-        Summary::of(self.slots.iter().map(|slots| of(slots) as f64)).mean
-    }
-}
-
 fn summed_up(
     wall_s: f64,
     first: &[Option<Duration>],
     outcomes: &[Outcome],
-    steps: &Steps,
+    slots: &[Slots],
+    steps: u64,
 ) -> Result<Sample, Failure> {
     for outcome in outcomes {
         if let FinishReason::Error(failure) = &outcome.reason {
@@ -172,6 +147,7 @@ fn summed_up(
     if wall_s <= 0.0 {
         return Err(internal("no time passed on the clock".into()));
     }
+    let mean = |of: fn(&Slots) -> usize| Summary::of(slots.iter().map(|slots| of(slots) as f64)).mean;
     let ttft = Summary::of(first.iter().flatten().map(|time| time.as_secs_f64() * 1e3));
     let tokens: usize = outcomes.iter().map(|outcome| outcome.usage.completion_tokens).sum();
     let preemptions: u32 = outcomes.iter().map(|outcome| outcome.timings.preemptions).sum();
@@ -180,9 +156,9 @@ fn summed_up(
         tokens_per_second: tokens as f64 / wall_s,
         ttft_mean_ms: ttft.mean,
         ttft_p99_ms: ttft.p99,
-        steps: (steps.last - steps.before) as f64,
-        slots_used: steps.mean(|slots| slots.used),
-        slots_idle: steps.mean(|slots| slots.idle),
+        steps: steps as f64,
+        slots_used: mean(|slots| slots.used),
+        slots_idle: mean(|slots| slots.idle),
         preemptions: f64::from(preemptions),
     })
 }

@@ -1,10 +1,12 @@
 use super::plan::{Kind, Test};
+use super::steps::{Steps, Timed};
 use super::timeline::Timeline;
 use crate::base::{Clock, SplitMix};
 use crate::protocol::{
-    Command, Event, Failure, FailureKind, FinishReason, Handle, ModelInfo, Outcome, Prompt, Request,
-    RequestId, SamplingParams, TokenId,
+    Command, Counters, Event, Failure, FailureKind, FinishReason, Handle, ModelInfo, Outcome, Prompt,
+    Request, RequestId, SamplingParams, StepRecord, TokenId,
 };
+use std::sync::Arc;
 
 /// Waits for the model; `loading` hears of bytes done and in all.
 pub fn wait_until_ready(
@@ -23,33 +25,104 @@ pub fn wait_until_ready(
     }
 }
 
-/// Tokens per second of each repetition; one more before them warms caches and clocks and is dropped.
-/// `done` hears of each repetition.
-pub fn measure(
-    handle: &mut Handle,
-    info: &ModelInfo,
-    test: &Test,
-    step_tokens: usize,
-    repetitions: u32,
-    mut done: impl FnMut(u32),
-) -> Result<Vec<f64>, Failure> {
-    let mut bench =
-        Bench { handle, info, step_tokens, clock: Clock::wall(), random: SplitMix(u64::from(test.tokens)) };
-    let warm = Test { tokens: if test.kind == Kind::Decode { 1 } else { test.tokens }, ..*test };
-    bench.once(&warm)?;
-    (1..=repetitions).map(|i| bench.once(test).inspect(|_| done(i))).collect()
+/// What one repetition of a test gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Tokens per second.
+    pub rate: f64,
+    /// Bytes read and operations per second, as the engine counts them.
+    pub usage: Option<PerSecond>,
+    /// Of what the machine could do a moment later, where that was measured.
+    pub share_of_limit: Option<f64>,
+    /// The steps that were timed; `None` if not all of their records were seen.
+    pub timed: Option<Timed>,
 }
 
-struct Bench<'a> {
+/// Of weights and KV cache; a multiplication and an addition are two operations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerSecond {
+    pub bytes: f64,
+    pub operations: f64,
+}
+
+impl Measured {
+    /// `tokens` were counted for the rate.
+    fn new(rate: f64, tokens: usize, timed: Option<Timed>) -> Self {
+        let per_second = |count: u64| count as f64 / tokens as f64 * rate;
+        let counted = timed.as_ref().filter(|timed| timed.flops() > 0);
+        let usage = counted.map(|timed| PerSecond {
+            bytes: per_second(timed.bytes_read()),
+            operations: per_second(timed.flops()),
+        });
+        Self { rate, usage, share_of_limit: None, timed }
+    }
+}
+
+impl PerSecond {
+    /// What a test of this kind is held up by: a decode reads the weights for each token, a prefill
+    /// multiplies with them.
+    fn decisive(self, kind: Kind) -> f64 {
+        match kind {
+            Kind::Decode => self.bytes,
+            Kind::Prefill => self.operations,
+        }
+    }
+}
+
+/// Measures now what the machine can do at most of what a test of this kind needs, per second.
+pub type Limit<'a> = &'a dyn Fn(Kind) -> f64;
+
+/// Runs tests on an engine, one repetition after the other.
+pub struct Bench<'a> {
     handle: &'a mut Handle,
     info: &'a ModelInfo,
     step_tokens: usize,
+    limit: Option<Limit<'a>>,
     clock: Clock,
     random: SplitMix,
 }
 
-impl Bench<'_> {
-    fn once(&mut self, test: &Test) -> Result<f64, Failure> {
+impl<'a> Bench<'a> {
+    /// `step_tokens` is the engine's token budget of one step. Where there is a limit, it is measured
+    /// beside each repetition: a machine has faster and slower moments.
+    pub fn new(
+        handle: &'a mut Handle,
+        info: &'a ModelInfo,
+        step_tokens: usize,
+        limit: Option<Limit<'a>>,
+    ) -> Self {
+        Self { handle, info, step_tokens, limit, clock: Clock::wall(), random: SplitMix(1) }
+    }
+
+    /// Every repetition of a test; one more before them warms caches and clocks and is dropped. `done`
+    /// hears of each.
+    ///
+    /// # Errors
+    /// The test does not fit the engine, was disturbed, or the engine is gone.
+    pub fn measure(
+        &mut self,
+        test: &Test,
+        repetitions: u32,
+        mut done: impl FnMut(u32),
+    ) -> Result<Vec<Measured>, Failure> {
+        self.warm_up(test)?;
+        (1..=repetitions).map(|i| self.repetition(test).inspect(|_| done(i))).collect()
+    }
+
+    pub(super) fn repetition(&mut self, test: &Test) -> Result<Measured, Failure> {
+        let measured = self.once(test)?;
+        let used = measured.usage.map(|usage| usage.decisive(test.kind));
+        let share_of_limit = self.limit.zip(used).map(|(limit, used)| used / limit(test.kind));
+        Ok(Measured { share_of_limit, ..measured })
+    }
+
+    /// What comes before the timed part, and as much of that as warms what it uses.
+    pub(super) fn warm_up(&mut self, test: &Test) -> Result<(), Failure> {
+        let tokens = if test.kind == Kind::Decode { 1 } else { test.tokens };
+        self.once(&Test { tokens, ..*test }).map(|_| ())
+    }
+
+    fn once(&mut self, test: &Test) -> Result<Measured, Failure> {
         self.send(Command::ResetPrefixCache)?;
         let vocabulary = self.info.vocab_size.max(1) as u64;
         let prompts: Vec<Vec<TokenId>> = (0..test.batch)
@@ -64,13 +137,13 @@ impl Bench<'_> {
     }
 
     /// Computed prompt tokens over the time until every sequence has its first token.
-    fn prefill(&mut self, test: &Test, prompts: &[Vec<TokenId>]) -> Result<f64, Failure> {
+    fn prefill(&mut self, test: &Test, prompts: &[Vec<TokenId>]) -> Result<Measured, Failure> {
         let depth = test.depth as usize;
         if depth > 0 {
             let starts: Vec<Vec<TokenId>> = prompts.iter().map(|prompt| prompt[..depth].to_vec()).collect();
             self.run(&starts, 1, |_| false)?;
         }
-        let (timeline, outcomes) = self.run(prompts, 1, |_| false)?;
+        let Run { timeline, outcomes, before, steps } = self.run(prompts, 1, |_| false)?;
         let computed: usize =
             outcomes.iter().map(|o| o.usage.prompt_tokens.saturating_sub(o.usage.cached_tokens)).sum();
         // A last block that is not full is computed again, and counted as such.
@@ -83,13 +156,17 @@ impl Bench<'_> {
             )));
         }
         let seconds = timeline.all_started().map_or(0.0, |t| t.as_secs_f64());
-        if seconds > 0.0 { Ok(computed as f64 / seconds) } else { Err(no_time(test)) }
+        if seconds <= 0.0 {
+            return Err(no_time(test));
+        }
+        Ok(Measured::new(computed as f64 / seconds, computed, Timed::prefill(before, steps)))
     }
 
-    fn decode(&mut self, test: &Test, prompts: &[Vec<TokenId>]) -> Result<f64, Failure> {
+    fn decode(&mut self, test: &Test, prompts: &[Vec<TokenId>]) -> Result<Measured, Failure> {
         let n = test.tokens as usize;
-        let (timeline, _) = self.run(prompts, test.max_tokens(self.step_tokens), |t| t.is_covered(n))?;
-        timeline.decode_rate(n).ok_or_else(|| match timeline.is_covered(n) {
+        let Run { timeline, steps, .. } =
+            self.run(prompts, test.max_tokens(self.step_tokens), |t| t.is_covered(n))?;
+        let rate = timeline.decode_rate(n).ok_or_else(|| match timeline.is_covered(n) {
             true => no_time(test),
             false => Failure::new(
                 FailureKind::TooLong,
@@ -99,7 +176,8 @@ impl Bench<'_> {
                     self.info.context_length
                 ),
             ),
-        })
+        })?;
+        Ok(Measured::new(rate, n * prompts.len(), Timed::decode(&steps, n)))
     }
 
     /// Submits all prompts at once and follows them to their end, or until `enough`.
@@ -108,7 +186,7 @@ impl Bench<'_> {
         prompts: &[Vec<TokenId>],
         max_tokens: usize,
         enough: impl Fn(&Timeline) -> bool,
-    ) -> Result<(Timeline, Vec<Outcome>), Failure> {
+    ) -> Result<Run, Failure> {
         let params = SamplingParams {
             temperature: 0.0,
             max_tokens: Some(max_tokens as u32),
@@ -121,6 +199,8 @@ impl Bench<'_> {
             Request::new(RequestId(i as u64), Prompt::Tokens(prompt.clone()), params.clone())
         });
         let mut outcomes = hold(self.handle, requests)?;
+        let mut shown = Steps::from(self.handle);
+        let mut steps = Vec::new();
         let start = self.clock.now();
         self.send(Command::Resume)?;
         while outcomes.len() < prompts.len() {
@@ -134,18 +214,28 @@ impl Bench<'_> {
                     _ => {}
                 }
             }
+            steps.extend(shown.arrived(self.handle));
             if !aborted && enough(&timeline) {
                 aborted = true;
                 (0..prompts.len()).try_for_each(|i| self.send(Command::Abort(RequestId(i as u64))))?;
             }
         }
         undisturbed(&outcomes)?;
-        Ok((timeline, outcomes))
+        Ok(Run { timeline, outcomes, before: shown.counters(), steps })
     }
 
     fn send(&self, command: Command) -> Result<(), Failure> {
         send(self.handle, command)
     }
+}
+
+/// What became of a set of prompts.
+struct Run {
+    timeline: Timeline,
+    outcomes: Vec<Outcome>,
+    /// What was counted before the first step.
+    before: Counters,
+    steps: Vec<Arc<StepRecord>>,
 }
 
 /// Pauses the engine and hands it the requests, so that all start in one step: on a fast model the
@@ -284,10 +374,10 @@ mod tests {
         }
     }
 
-    fn run(test: Test, faults: Faults) -> (Result<Vec<f64>, Failure>, Vec<Request>) {
+    fn run(test: Test, faults: Faults) -> (Result<Vec<Measured>, Failure>, Vec<Request>) {
         let (mut handle, thread) = engine(faults);
         let info = ModelInfo { vocab_size: 100, block_size: 16, context_length: 512, ..ModelInfo::default() };
-        let result = measure(&mut handle, &info, &test, 512, 3, |_| {});
+        let result = Bench::new(&mut handle, &info, 512, None).measure(&test, 3, |_| {});
         drop(handle);
         (result, thread.join().unwrap())
     }
@@ -299,7 +389,7 @@ mod tests {
     fn every_repetition_is_a_rate_and_the_warm_up_is_none() {
         let (rates, asked) = run(PREFILL, Faults::default());
         let rates = rates.unwrap();
-        assert!(rates.len() == 3 && rates.iter().all(|rate| *rate > 0.0), "{rates:?}");
+        assert!(rates.len() == 3 && rates.iter().all(|measured| measured.rate > 0.0), "{rates:?}");
         assert_eq!(asked.len(), 4 * 2, "a warm-up and three repetitions of two prompts");
         let all: std::collections::BTreeSet<String> =
             asked.iter().map(|r| format!("{:?}", r.prompt)).collect();

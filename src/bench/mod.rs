@@ -4,6 +4,10 @@
 //! - `plan`: flags -> the tests, and what they need of the engine
 //! - `measure`: a test -> tokens per second, once for each repetition
 //! - `timeline`: when which token came -> a rate
+//! - `steps`: records of the steps behind it -> bytes and operations
+//! - `profile`: the same -> where their time went
+//! - `limits`: what the machine can do at most
+//! - `peer`: another program's figures for the same tests, in turn with ours
 //! - `report`: table and JSON
 //! - `load`: requests of mixed lengths
 //! - `prefix`: time to first token of a prompt that is computed, found or restored
@@ -13,18 +17,26 @@
 //! [`Handle`]: crate::protocol::Handle
 
 mod compare;
+mod limits;
 mod load;
 mod measure;
+mod peer;
 mod plan;
 mod prefix;
+mod profile;
 mod ratio;
 mod report;
+mod steps;
 mod timeline;
 
 pub use compare::{Sample, compare};
+pub use limits::Limits;
 pub use load::Load;
-pub use measure::{measure, wait_until_ready};
+pub use measure::{Bench, Limit, Measured, PerSecond, wait_until_ready};
+pub use peer::{Paired, Peer, Rounds};
 pub use plan::{Kind, Needs, Test, needs, tests};
 pub use prefix::{Restored, compute_and_find, print_restored, prompts, restore, shut_down};
-pub use ratio::Ratio;
+pub use profile::{Profile, ProfileRow};
+pub use ratio::{Ratio, Times};
 pub use report::{Report, Row};
+pub use steps::Timed;

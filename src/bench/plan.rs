@@ -32,13 +32,14 @@ pub struct Needs {
 
 /// Every combination of the lists, prefill first, as llama-bench orders them.
 pub fn tests(args: &SpeedArgs) -> Vec<Test> {
+    let or = |list: &[u32], default| if list.is_empty() { vec![default] } else { list.to_vec() };
+    let lists = [(Kind::Prefill, or(&args.n_prompt, 512)), (Kind::Decode, or(&args.n_gen, 128))];
     let mut tests = Vec::new();
-    for &depth in &args.n_depth {
-        for &batch in &args.batch {
-            let lists = [(Kind::Prefill, &args.n_prompt), (Kind::Decode, &args.n_gen)];
-            for (kind, list) in lists {
+    for depth in or(&args.n_depth, 0) {
+        for batch in or(&args.batch, 1) {
+            for (kind, list) in &lists {
                 let timed = list.iter().filter(|tokens| **tokens > 0);
-                tests.extend(timed.map(|&tokens| Test { kind, tokens, depth, batch }));
+                tests.extend(timed.map(|&tokens| Test { kind: *kind, tokens, depth, batch }));
             }
         }
     }
@@ -104,8 +105,10 @@ mod tests {
             n_gen: vec![0, 32],
             n_depth: vec![0, 1024],
             batch: vec![1, 4],
-            compare: None,
-            requests: 32,
+            limits: false,
+            profile: false,
+            compare: vec![],
+            requests: None,
             repetitions: 1,
             json: false,
             engine: EngineFlags::default(),
@@ -118,6 +121,9 @@ mod tests {
         assert_eq!(names.len(), 12);
         assert_eq!(names[..4], ["pp128", "pp512", "tg32", "pp128 x4"]);
         assert_eq!(names[11], "tg32 @ d1024 x4");
+        let none = SpeedArgs { n_prompt: vec![], n_gen: vec![], n_depth: vec![], batch: vec![], ..args() };
+        let names: Vec<String> = super::tests(&none).iter().map(Test::name).collect();
+        assert_eq!(names, ["pp512", "tg128"]);
     }
 
     #[test]

@@ -29,12 +29,19 @@ struct Side {
     samples: Vec<Sample>,
 }
 
-/// Of the pairs: each was measured within a moment.
-#[derive(Serialize)]
-struct Times {
-    median: f64,
-    min: f64,
-    max: f64,
+/// How many times as fast the first is, pair by pair: each was measured within a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Times {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Times {
+    pub(super) fn of(ours: &[f64], theirs: &[f64]) -> Self {
+        let Summary { p50, min, max, .. } = Summary::of(ours.iter().zip(theirs).map(|(a, b)| a / b));
+        Self { median: p50, min, max }
+    }
 }
 
 impl<'a> Ratio<'a> {
@@ -47,9 +54,8 @@ impl<'a> Ratio<'a> {
         names: [String; 2],
         samples: [Vec<Sample>; 2],
     ) -> Self {
-        let [ours, theirs] = &samples;
-        let pairs = ours.iter().zip(theirs).map(|(a, b)| a.tokens_per_second / b.tokens_per_second);
-        let Summary { p50, min, max, .. } = Summary::of(pairs);
+        let rates = |side: &Vec<Sample>| side.iter().map(|s| s.tokens_per_second).collect::<Vec<_>>();
+        let [ours, theirs] = samples.each_ref().map(rates);
         let [a, b] = names;
         let [one, two] = samples;
         let side = |setting, samples: Vec<_>| Side { setting, median: Sample::median(&samples), samples };
@@ -61,7 +67,7 @@ impl<'a> Ratio<'a> {
             n_requests: load.len(),
             max_num_seqs,
             sides: [side(a, one), side(b, two)],
-            ratio: Times { median: p50, min, max },
+            ratio: Times::of(&ours, &theirs),
             info,
         }
     }

@@ -2,10 +2,13 @@
 //!
 //! A model is written in about a dozen fused operations over buffers that are allocated once; what
 //! an operation reads and writes is in its signature, and shapes are `[rows, columns]`, a row a
-//! token. [`cpu::Cpu`] is the one device so far. Operations are queued in order; only
-//! [`Backend::download`] promises that they are done.
+//! token. [`cpu::Cpu`] is the one device so far; [`Profiled`] is any device with a clock. Operations are
+//! queued in order; only [`Backend::download`] promises that they are done.
 
 pub mod cpu;
+mod profiled;
+
+pub use profiled::{Profiled, Spent};
 
 use crate::weights::{Gguf, Tensor, TensorInfo};
 
@@ -182,6 +185,11 @@ pub trait Backend: Send + Sized + 'static {
     type Cache: Send;
 
     fn device(&self) -> Device;
+
+    /// What each operation took since this was last asked; empty where nobody measures.
+    fn take_profile(&mut self) -> Vec<Spent> {
+        Vec::new()
+    }
 
     fn alloc(&mut self, len: usize) -> Result<Self::Buf>;
     fn upload(&mut self, values: &[f32]) -> Result<Self::Buf>;

@@ -1,4 +1,4 @@
-use super::{Compared, EngineFlags, PromptFlags, RunArgs, SamplingFlags};
+use super::{Compared, Comparison, EngineFlags, PromptFlags, RunArgs, SamplingFlags};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
@@ -227,10 +227,18 @@ pub struct PrefixArgs {
 const SPEED_HELP: &str = "\
 Every list makes a test for each of its values. pp512 is the prefill of 512 random tokens; tg128 the
 decoding of 128 tokens; `@ d2048` says that 2048 tokens were in the cache before the clock started;
-`x8` that eight sequences ran together (rates are of all of them).
+`x8` that eight sequences ran together (rates are of all of them). GB/s are of weights and KV cache
+read, GOPS of multiplications and additions, as the engine counts them.
 
---compare runs a load of mixed lengths under two settings of one engine, in turn, and prints the ratio:
-static batching (`static`), planning ahead (`async`), or any setting of the scheduler
+--compare CMD runs another program in turn with these tests and prints the ratio, pair by pair. It must
+write JSON with llama-bench's n_prompt, n_gen, n_depth and avg_ts; `{model}` and `{threads}` stand for
+the model's file and the thread count. Give it again for more peers:
+
+  glassbox bench speed -r 5 --compare \\
+    \"llama-bench -m {model} -t {threads} -p 512 -n 128 -r 1 -fa 1 -o json\"
+
+--compare SETTING runs a load of mixed lengths under two settings of one engine, in turn, and prints the
+ratio: static batching (`static`), planning ahead (`async`), or any setting of the scheduler
 (`num_scheduler_steps=4`). Eight sequences run together unless --max-num-seqs says otherwise.";
 
 #[derive(Args, Clone, Debug)]
@@ -238,24 +246,30 @@ pub struct SpeedArgs {
     /// The model [default: what the config file says, else smollm2-135m]
     #[arg(short, long, value_hint = ValueHint::FilePath)]
     pub model: Option<String>,
-    /// Prompt tokens; 0 leaves the prefill test out
-    #[arg(short = 'p', long, value_name = "N", value_delimiter = ',', default_value = "512", value_parser = tokens(0))]
+    /// Prompt tokens; 0 leaves the prefill test out [default: 512]
+    #[arg(short = 'p', long, value_name = "N", value_delimiter = ',', value_parser = tokens(0))]
     pub n_prompt: Vec<u32>,
-    /// Tokens to decode; 0 leaves the decode test out
-    #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', default_value = "128", value_parser = tokens(0))]
+    /// Tokens to decode; 0 leaves the decode test out [default: 128]
+    #[arg(short = 'n', long, value_name = "N", value_delimiter = ',', value_parser = tokens(0))]
     pub n_gen: Vec<u32>,
-    /// Tokens in the cache before the clock starts
-    #[arg(short = 'd', long, value_name = "N", value_delimiter = ',', default_value = "0", value_parser = tokens(0))]
+    /// Tokens in the cache before the clock starts [default: 0]
+    #[arg(short = 'd', long, value_name = "N", value_delimiter = ',', value_parser = tokens(0))]
     pub n_depth: Vec<u32>,
-    /// Sequences that run together
-    #[arg(short = 'b', long, value_name = "N", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Sequences that run together [default: 1]
+    #[arg(short = 'b', long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub batch: Vec<u32>,
-    /// Compare with static, async, or NAME=VALUE of the scheduler, under a mixed load
-    #[arg(long, value_name = "SETTING", value_parser = Compared::parse, conflicts_with_all = ["n_prompt", "n_gen", "n_depth", "batch"])]
-    pub compare: Option<Compared>,
-    /// Requests of the mixed load
-    #[arg(long, value_name = "N", default_value_t = 32, requires = "compare", value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub requests: u32,
+    /// Measure what this machine can do at most: first, and beside each repetition for its share of it
+    #[arg(long)]
+    pub limits: bool,
+    /// Say where the time of a step goes, operation by operation
+    #[arg(long)]
+    pub profile: bool,
+    /// Run another program in turn; or static, async, NAME=VALUE of the scheduler, under a mixed load
+    #[arg(long, value_name = "CMD|SETTING", value_parser = Comparison::parse)]
+    pub compare: Vec<Comparison>,
+    /// Requests of the mixed load [default: 32]
+    #[arg(long, value_name = "N", requires = "compare", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub requests: Option<u32>,
     /// Repetitions of every test
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
@@ -264,6 +278,43 @@ pub struct SpeedArgs {
     pub json: bool,
     #[command(flatten)]
     pub engine: EngineFlags,
+}
+
+/// What is measured against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Against<'a> {
+    /// Other programs, or nobody.
+    Peers(Vec<&'a str>),
+    /// The same engine with another setting, under a load of its own.
+    Setting(&'a Compared),
+}
+
+impl SpeedArgs {
+    /// # Errors
+    /// Flags that do not go together.
+    pub fn against(&self) -> Result<Against<'_>, String> {
+        let peer = |comparison| match comparison {
+            &Comparison::Setting(_) => None,
+            Comparison::Peer(command) => Some(command.as_str()),
+        };
+        let peers: Vec<&str> = self.compare.iter().filter_map(peer).collect();
+        match &self.compare[..] {
+            [Comparison::Setting(setting)] => match self.chooses_tests() {
+                false => Ok(Against::Setting(setting)),
+                true => Err("--compare SETTING runs a load of its own: \
+                             -p, -n, -d, -b, --limits and --profile have no part in it"
+                    .into()),
+            },
+            all if peers.len() < all.len() => Err("--compare takes one setting, or commands only".into()),
+            _ if self.requests.is_some() => Err("--requests is of --compare SETTING only".into()),
+            _ => Ok(Against::Peers(peers)),
+        }
+    }
+
+    fn chooses_tests(&self) -> bool {
+        let lists = [&self.n_prompt, &self.n_gen, &self.n_depth, &self.batch];
+        self.limits || self.profile || lists.iter().any(|list| !list.is_empty())
+    }
 }
 
 fn tokens(min: i64) -> clap::builder::RangedI64ValueParser<u32> {
@@ -374,7 +425,6 @@ mod tests {
             &["bench", "prefix", "-p", "0"],
             &["bench", "speed", "--compare", "statik"],
             &["bench", "speed", "--compare", "block_size=32"],
-            &["bench", "speed", "--compare", "static", "-b", "4"],
             &["bench", "speed", "--requests", "8"],
             &["bench", "speed", "--compare", "static", "--requests", "0"],
             &["replay"],
@@ -389,18 +439,39 @@ mod tests {
 
     #[test]
     fn lists_are_split_at_commas() {
-        let cli = parse(&["bench", "speed", "-p", "128,512", "-b", "1,4", "-n", "0"]).unwrap();
-        let Some(Command::Bench(BenchCommand::Speed(args))) = cli.command else { panic!() };
+        let args = speed_args(&["-p", "128,512", "-b", "1,4", "-n", "0"]);
         assert_eq!((args.n_prompt, args.batch, args.n_gen), (vec![128, 512], vec![1, 4], vec![0]));
+    }
+
+    #[test]
+    fn flags_that_do_not_go_together_are_refused_once_all_are_read() {
+        for (line, wanted) in [
+            (&["--compare", "static", "-b", "4"][..], "a load of its own"),
+            (&["--compare", "static", "--limits"], "a load of its own"),
+            (&["--compare", "static", "--compare", "async"], "one setting, or commands"),
+            (&["--compare", "static", "--compare", "./peer"], "one setting, or commands"),
+            (&["--compare", "./peer", "--requests", "8"], "--requests"),
+        ] {
+            let said = speed_args(line).against().map(|_| ()).unwrap_err();
+            assert!(said.contains(wanted), "{line:?}: {said}");
+        }
+        assert_eq!(speed_args(&[]).against(), Ok(Against::Peers(vec![])));
+        let two = speed_args(&["--compare", "a {model}", "--compare", "./b", "-p", "8", "--limits"]);
+        assert_eq!(two.against(), Ok(Against::Peers(vec!["a {model}", "./b"])));
+    }
+
+    fn speed_args(line: &[&str]) -> SpeedArgs {
+        let cli = parse(&[&["bench", "speed"], line].concat()).unwrap();
+        let Some(Command::Bench(BenchCommand::Speed(args))) = cli.command else { panic!() };
+        *args
     }
 
     #[test]
     fn a_comparison_is_a_short_name_or_any_setting_of_the_scheduler() {
         for line in [&["static"][..], &["async", "--requests", "8"], &["num_scheduler_steps=4", "--json"]] {
-            let cli = parse(&[&["bench", "speed", "--compare"], line].concat()).unwrap();
-            let Some(Command::Bench(BenchCommand::Speed(args))) = cli.command else { panic!() };
-            assert_eq!(args.compare, Some(Compared::parse(line[0]).unwrap()));
-            assert_eq!(args.requests, if line.contains(&"8") { 8 } else { 32 });
+            let args = speed_args(&[&["--compare"], line].concat());
+            assert_eq!(args.against(), Ok(Against::Setting(&Compared::parse(line[0]).unwrap())));
+            assert_eq!(args.requests, line.contains(&"8").then_some(8));
         }
         let said = parse(&["bench", "speed", "--compare", "batchin=static"]).unwrap_err().to_string();
         assert!(said.contains("did you mean \"batching\"?"), "{said}");

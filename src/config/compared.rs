@@ -2,7 +2,30 @@ use super::options::own_name;
 use super::{Given, Origin};
 use crate::protocol::{SCHEDULING, SchedulerSettings, SchedulingSpec};
 
-/// The one setting that `bench speed --compare` changes. Only the scheduler's may change while an
+/// What `bench speed --compare` is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    Setting(Compared),
+    /// Another program, as a command line for `sh`.
+    Peer(String),
+}
+
+impl Comparison {
+    /// A setting is a word, or a name and a word around a `=`; all else is a command.
+    pub fn parse(typed: &str) -> Result<Self, String> {
+        let is_word = |text: &str| !text.trim().contains([' ', '\t', '\n', '/', '\'', '"']);
+        let is_setting = match typed.split_once('=') {
+            Some((name, value)) => is_word(name) && is_word(value),
+            None => is_word(typed),
+        };
+        match is_setting {
+            true => Compared::parse(typed).map(Comparison::Setting),
+            false => Ok(Comparison::Peer(typed.to_owned())),
+        }
+    }
+}
+
+/// The one setting that a comparison changes. Only the scheduler's may change while an
 /// engine runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compared {
@@ -17,7 +40,11 @@ impl Compared {
             "static" => "batching=static",
             "async" => "async_scheduling=true",
             _ if !typed.contains('=') => {
-                return Err("static, async or NAME=VALUE is wanted, as num_scheduler_steps=4".into());
+                return Err(
+                    "static, async, NAME=VALUE (as num_scheduler_steps=4) or a command line is wanted; \
+                            a command without arguments needs a / before its name"
+                        .into(),
+                );
             }
             other => other,
         };
@@ -67,9 +94,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_setting_is_a_command() {
+        for typed in
+            ["llama-bench -m {model} -o json", "./bench", "FLAGS=1 ./bench", "A=b bench -x", "bench --n=4 -x"]
+        {
+            assert_eq!(Comparison::parse(typed), Ok(Comparison::Peer(typed.into())));
+        }
+        for typed in ["static", "max-seqs = 4"] {
+            assert_eq!(Comparison::parse(typed), Compared::parse(typed).map(Comparison::Setting));
+        }
+        assert!(Comparison::parse("statik").unwrap_err().contains("a command line"));
+    }
+
+    #[test]
     fn what_cannot_be_compared_says_why() {
         for (typed, wanted) in [
-            ("statik", "static, async or NAME=VALUE"),
+            ("statik", "static, async, NAME=VALUE"),
             ("batchin=static", "did you mean \"batching\"?"),
             ("batching=dynamic", "continuous static"),
             ("block_size=32", "fixed once the engine runs"),

@@ -17,10 +17,10 @@ mod resolve;
 mod settings;
 
 pub use cli::{
-    BenchCommand, Cli, Command, DoctorArgs, InspectCommand, LogitsArgs, ModelsCommand, PrefixArgs,
+    Against, BenchCommand, Cli, Command, DoctorArgs, InspectCommand, LogitsArgs, ModelsCommand, PrefixArgs,
     ReplayArgs, ScreenArgs, SpeedArgs, TemplateArgs, TokenizeArgs,
 };
-pub use compared::Compared;
+pub use compared::{Compared, Comparison};
 pub use file::{ConfigError, from_environment, from_file};
 pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, SamplingFlags, ShowReasoning};
 pub use options::{Device, Options, SETTINGS, SettingSpec, parse_bytes};

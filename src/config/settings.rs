@@ -30,6 +30,8 @@ pub struct EngineSettings {
     pub threads: Option<usize>,
     /// Candidates traced for the sampling panel; 0 when nobody looks.
     pub trace_candidates: usize,
+    /// Time the device's operations: [`StepRecord::operations`](crate::protocol::StepRecord::operations).
+    pub profile: bool,
     /// Send [`Event::Kv`](crate::protocol::Event::Kv).
     pub kv_events: bool,
 }
@@ -50,6 +52,7 @@ impl Default for EngineSettings {
             kv_cache_dir_bytes: 4 << 30,
             threads: None,
             trace_candidates: 0,
+            profile: false,
             kv_events: false,
         }
     }

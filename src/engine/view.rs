@@ -18,6 +18,7 @@ impl Engine {
         let mut record = self.stats.record(&plan, budget, started, phases, &mut self.kv, usage);
         record.counters = self.stats.counters(&self.kv, self.output.finished());
         record.sampling = self.new_trace.take();
+        record.operations = self.runner.take_profile();
         self.break_after(&record, events);
         self.stats.push(record);
         self.scheduler.spent(&plan, phases.total_ms() as f32);

@@ -4,9 +4,10 @@ use super::config::ModelConfig;
 use super::groups::CacheLayout;
 use super::layers::{Buffers, Decoder, Pass};
 use super::{Batch, Launched, ModelLimits, Row, Runner, Usage};
-use crate::compute::{Backend, CacheShape, DeviceError, Result, RopeTable, Span};
+use crate::compute::{Backend, CacheShape, DeviceError, Result, RopeTable, Span, Spent};
 use crate::kv::{BlockId, CacheSpec};
 use crate::parallel::Communicator;
+use crate::protocol::OperationTime;
 use crate::sample::{self, RowError, SampleRow, Sampled, Scratch};
 
 /// Rows of logits that are made at a time: bounds their memory, whatever the batch asks for.
@@ -280,6 +281,15 @@ impl<B: Backend> Runner for ModelRunner<B> {
 
     fn usage(&self) -> Usage {
         self.usage
+    }
+
+    fn take_profile(&mut self) -> Vec<OperationTime> {
+        let time = |Spent { name, calls, time }| OperationTime {
+            name: name.into(),
+            calls,
+            us: time.as_secs_f64() * 1e6,
+        };
+        self.backend.take_profile().into_iter().map(time).collect()
     }
 }
 

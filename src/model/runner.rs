@@ -1,6 +1,7 @@
 use super::Batch;
 pub use crate::compute::DeviceError;
 use crate::kv::{BlockId, CacheSpec};
+use crate::protocol::OperationTime;
 use crate::sample::{RowError, SampleRow, Sampled};
 
 /// What the engine needs of a model: one `launch` and one `sample` a step.
@@ -30,6 +31,12 @@ pub trait Runner: Send {
     fn write_block(&mut self, block: BlockId, from: &[u8]) -> Result<(), DeviceError> {
         let _ = from;
         Err(DeviceError(format!("block {block}: this runner does not move blocks")))
+    }
+
+    /// What the device's operations took since this was last asked; empty unless it was opened to be
+    /// profiled.
+    fn take_profile(&mut self) -> Vec<OperationTime> {
+        Vec::new()
     }
 
     /// What the passes so far read and computed.

@@ -1,5 +1,6 @@
 use super::{Batch, DeviceError, Launched, ModelLimits, Row, Runner, Usage};
 use crate::kv::BlockId;
+use crate::protocol::OperationTime;
 use crate::sample::{RowError, SampleRow, Sampled};
 use std::any::Any;
 use std::cell::RefCell;
@@ -175,6 +176,12 @@ impl Runner for Threaded {
 
     fn write_block(&mut self, block: BlockId, from: &[u8]) -> Result<(), DeviceError> {
         self.state.get_mut().settled()?.write_block(block, from)
+    }
+
+    fn take_profile(&mut self) -> Vec<OperationTime> {
+        let state = self.state.get_mut();
+        state.settle();
+        state.runner.as_mut().map_or_else(Vec::new, |runner| runner.take_profile())
     }
 
     fn usage(&self) -> Usage {

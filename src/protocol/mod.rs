@@ -25,7 +25,8 @@ pub use event::{
 pub use handle::{EventReceiver, EventSender, Handle, SnapshotCell};
 pub use params::{OutOfRange, PARAMS, ParamSpec, ParamValue, SamplingParams};
 pub use record::{
-    BlockChange, Phases, Preemption, Reason, RowKind, RowRecord, Shortage, Slots, StepRecord, Waiting,
+    BlockChange, OperationTime, Phases, Preemption, Reason, RowKind, RowRecord, Shortage, Slots, StepRecord,
+    Waiting,
 };
 pub use scheduling::{
     Batching, PreemptionMode, SCHEDULING, SchedulePolicy, SchedulerSettings, SchedulingPolicy,

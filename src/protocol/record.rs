@@ -1,5 +1,6 @@
 use super::{BlockView, Counters, SamplingTrace, SeqId};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,6 +42,18 @@ pub struct StepRecord {
     /// Of the focused sequence's token, where it drew one.
     #[serde(default)]
     pub sampling: Option<Arc<SamplingTrace>>,
+    /// What the device's operations took; empty unless the engine profiles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operations: Vec<OperationTime>,
+}
+
+/// All calls of one operation in a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OperationTime {
+    /// `project`, `attend`, …; the projection to the vocabulary is `head`.
+    pub name: Cow<'static, str>,
+    pub calls: u32,
+    pub us: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -186,6 +186,7 @@ impl Mirror {
             blocks,
             counters: self.counters,
             sampling,
+            operations: Vec::new(),
         }
     }
 

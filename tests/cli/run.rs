@@ -328,11 +328,97 @@ fn the_benchmark_measures_what_it_was_asked_for() {
         let samples = row["samples_ts"].as_array().unwrap();
         assert!(samples.len() == 2 && samples.iter().all(|s| s.as_f64().unwrap() > 0.0), "{row}");
         assert_eq!((&row["n_threads"], &row["model"]), (&1.into(), &"llama".into()));
+        // Counted by the engine: what it read and multiplied over the time.
+        assert!(row["gb_per_s"].as_f64().unwrap() > 0.0 && row["gops"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row.get("limits").is_none() && row.get("profile").is_none());
     }
     // Next to nothing to hold is not too little of a cache.
     home.run(&["bench", "speed", "-m", TINY, "-p", "1", "-n", "1", "-r", "1", "-t", "1"]).good();
     let said = home.run(&["bench", "speed", "-m", TINY, "-p", "4000", "-n", "0", "-r", "1"]);
     assert_eq!(said.status, 65, "{}", said.err);
+}
+
+#[test]
+fn a_profile_accounts_for_all_of_a_step() {
+    let home = Home::new();
+    let arguments =
+        ["bench", "speed", "-m", TINY, "-p", "64", "-n", "8", "-r", "2", "-t", "1", "--profile", "--json"];
+    for row in home.run(&arguments).json().as_array().unwrap() {
+        let rows = row["profile"]["rows"].as_array().unwrap();
+        let sum: f64 = rows.iter().map(|row| row["share"].as_f64().unwrap()).sum();
+        assert!(
+            (sum - 1.0).abs() < 1e-6 && rows.iter().all(|row| row["share"].as_f64().unwrap() > -1e-3),
+            "{row}"
+        );
+        let calls = |name: &str| {
+            let found =
+                rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name}: {row}"));
+            found["calls_per_step"].as_f64()
+        };
+        let layers = calls("attend").unwrap();
+        assert_eq!((calls("gated"), calls("store_kv")), (Some(layers), Some(layers)));
+        assert_eq!(
+            (calls("project"), calls("head"), calls("embed")),
+            (Some(3.0 * layers), Some(1.0), Some(1.0))
+        );
+        assert_eq!((calls("scheduling"), calls("sampling")), (None, None));
+        let steps = if row["n_gen"] == 8 { 2 * 8 } else { 2 };
+        assert_eq!(row["profile"]["steps"], steps, "the timed ones, of both repetitions");
+    }
+    let said = home.run(&[&arguments[..], &["--set", "async_scheduling=true"]].concat()).refused(2);
+    assert!(said.contains("--profile"), "{said}");
+}
+
+#[test]
+fn limits_are_measured_and_every_test_has_its_share() {
+    let home = Home::new();
+    let arguments =
+        ["bench", "speed", "-m", TINY, "-p", "64", "-n", "8", "-r", "1", "-t", "1", "--limits", "--json"];
+    for row in home.run(&arguments).json().as_array().unwrap() {
+        let limit = |name: &str| row["limits"][name].as_f64().unwrap_or_else(|| panic!("no {name}: {row}"));
+        for name in ["memory_gb_per_s", "model_gb_per_s", "int8_gops", "f32_gflops"] {
+            assert!(limit(name) > 0.1, "{name}: {row}");
+        }
+        assert!(limit("memory_bytes") > limit("model_bytes") && row["limits"]["n_threads"] == 1, "{row}");
+        // Steps of a tiny model are shorter than a wake-up of who counts its tokens: no more is sure.
+        assert!(row["share_of_limit"].as_f64().unwrap() > 0.0, "{row}");
+    }
+}
+
+#[test]
+fn a_peer_is_measured_in_turn_and_paired() {
+    let home = Home::new();
+    let log = home.path("log");
+    let script = format!(
+        "echo \"$@\" >> '{}'\necho loading >&2\n\
+         echo '[{{\"n_prompt\": 32, \"n_gen\": 0, \"n_depth\": 0, \"avg_ts\": 0.5}}, {{\"n_prompt\": 9, \"n_gen\": 0, \"avg_ts\": 1}}]'\n",
+        log.display()
+    );
+    let peer = format!("sh {} {{threads}} {{model}}", home.write("peer.sh", script));
+    let arguments =
+        ["bench", "speed", "-m", TINY, "-p", "32", "-n", "4", "-r", "3", "-t", "1", "--compare", &peer];
+    let rows = home.run(&[&arguments[..], &["--json"]].concat()).json();
+    assert_eq!(std::fs::read_to_string(&log).unwrap(), format!("1 {TINY}\n").repeat(3), "once each round");
+    let paired = &rows[0]["peers"][0];
+    assert_eq!(
+        (&paired["median_ts"], &paired["samples_ts"]),
+        (&0.5.into(), &serde_json::json!([0.5, 0.5, 0.5]))
+    );
+    let ratio = paired["ratio"]["median"].as_f64().unwrap();
+    assert!((ratio - rows[0]["median_ts"].as_f64().unwrap() / 0.5).abs() < 1e-6);
+    assert!(rows[1].get("peers").is_none(), "it did not decode");
+
+    let table = home.run(&arguments).good();
+    assert!(table.contains("\npeer 1: sh ") && table.contains("times the best peer: pp32 "), "{table}");
+
+    let said = home
+        .run(&["bench", "speed", "-m", TINY, "-p", "8", "-n", "0", "-r", "1", "--compare", &peer])
+        .refused(2);
+    assert!(said.contains("no test in common: it measured pp32, pp9, and we pp8"), "{said}");
+    let said = home
+        .run(&["bench", "speed", "-m", TINY, "-p", "8", "-n", "0", "-r", "1", "--compare", "./no-such-bench"])
+        .refused(2);
+    assert!(said.contains("not found"), "{said}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod attend;
 mod attention;
 mod cache;
 mod format;
+mod limits;
 mod matmul;
 mod matrix;
 mod pool;
@@ -18,6 +19,7 @@ mod attention_tests;
 #[cfg(test)]
 mod tests;
 
+pub use limits::Limits;
 pub use simd::Isa;
 
 use self::arena::Arena;
