@@ -57,8 +57,10 @@ impl SentencePiece {
     }
 
     fn priority(&self, joined: &str) -> Option<i32> {
-        let id = self.ids.get(joined.as_bytes()).filter(|_| joined.len() <= self.longest)?;
-        Some(in_order(self.scores[id as usize]))
+        if joined.len() > self.longest {
+            return None;
+        }
+        self.ids.get(joined.as_bytes()).map(|id| in_order(self.scores[id as usize]))
     }
 
     fn emit(&self, piece: &str, ids: &mut Vec<TokenId>) {

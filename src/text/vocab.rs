@@ -298,6 +298,7 @@ mod tests {
             ..spec(&[("a", 1), ("</s>", 3), ("<|im_end|>", 1), ("<stop>", 1), ("<|endoftext|>", 3)])
         };
         assert_eq!(spec.end_tokens(), [1, 2, 3, 4]);
+        assert!(END_NAMES.iter().all(|name| is_end_name(name.as_bytes())) && !is_end_name(b"<a>"));
         let pieces = pieces(&spec).unwrap();
         assert!((1..=4).all(|id| pieces.is_control(id)) && !pieces.is_control(0));
     }
