@@ -111,7 +111,8 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
     }
     let found =
         store.obtain(&wanted, if args.yes { IfMissing::Fetch } else { IfMissing::Ask }, args.quiet)?;
-    let settings = context.settings_for(&gguf(&found.path)?);
+    let model = gguf(&found.path)?;
+    let settings = context.settings_for(&model);
     let prompt = if args.raw { Prompt::Text(prompt) } else { chat(args.chat.system.as_deref(), prompt) };
     let request = Request {
         n: args.choices,
@@ -122,7 +123,7 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
     let file = args.trace.as_deref().map(|path| trace::create(path).map_err(|e| no_trace(path, &e)));
     let file = file.transpose()?;
     let keeps = settings.options.engine.kv_cache_dir.is_some();
-    let handle = open::engine(&found, chat_template, settings.options.engine);
+    let handle = open::engine(&found, Some(model), chat_template, settings.options.engine);
     // Dropped at the end, it waits until the file is written.
     let (mut handle, _recording) = match file {
         Some(file) => {
@@ -251,7 +252,7 @@ fn tokenize(args: &TokenizeArgs) -> Result<Status, Quit> {
     let piece = |id| Piece {
         id,
         text: model.piece_text(id),
-        bytes: model.piece(id).to_owned(),
+        bytes: model.piece(id).into_owned(),
         special: model.is_control(id),
     };
     let pieces: Vec<Piece> = model.encode(&text, specials).into_iter().map(piece).collect();
@@ -288,7 +289,7 @@ fn template(args: &TemplateArgs) -> Result<Status, Quit> {
 fn logits(args: &LogitsArgs) -> Result<Status, Quit> {
     let context = Context::read(args.engine.given())?;
     let found = context.store.obtain(&args.model, IfMissing::Refuse, true)?;
-    let mut handle = open::engine(&found, None, context.settings.options.engine.clone());
+    let mut handle = open::engine(&found, None, None, context.settings.options.engine.clone());
     let rows = script::logits(&mut handle, &args.ids, args.top)?;
     written(script::print_logits(&mut io::stdout().lock(), &args.ids, &rows, args.json))
 }

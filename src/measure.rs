@@ -33,7 +33,7 @@ fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) ->
     let tests = bench::tests(args);
     let (step_tokens, threads) = (settings.scheduler.max_num_batched_tokens, settings.threads);
     fit(&mut settings, &bench::needs(&tests, step_tokens), &found.path)?;
-    let mut handle = open::engine(&found, None, settings);
+    let mut handle = open::engine(&found, None, None, settings);
 
     let progress = Progress::loading();
     let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
@@ -126,7 +126,7 @@ fn compare(args: &SpeedArgs, compared: &Compared, context: &Context, model: &str
         base.max_num_batched_tokens.max(changed.max_num_batched_tokens);
     fit(&mut settings, &load.needs(base.max_num_seqs.max(changed.max_num_seqs)), &found.path)?;
     let threads = settings.threads.unwrap_or_else(script::physical_cores);
-    let mut handle = open::engine(&found, None, settings);
+    let mut handle = open::engine(&found, None, None, settings);
 
     let progress = Progress::loading();
     let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
@@ -158,7 +158,7 @@ pub fn prefix(args: &PrefixArgs) -> Result<Status, Quit> {
     fit(&mut settings, &needs, &found.path)?;
 
     let start = || {
-        let mut handle = open::engine(&found, None, settings.clone());
+        let mut handle = open::engine(&found, None, None, settings.clone());
         let progress = Progress::loading();
         let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
         Ok::<_, Quit>((handle, info))

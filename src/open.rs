@@ -17,12 +17,18 @@ use std::time::Instant;
 
 /// An engine with this model. Returns at once: its own thread reads the file and reports.
 ///
-/// `chat_template` replaces the model's own.
-pub fn engine(found: &Found, chat_template: Option<String>, mut settings: EngineSettings) -> Handle {
+/// `file` is the model's, where it is open already; `chat_template` replaces the model's own.
+pub fn engine(
+    found: &Found,
+    file: Option<Gguf>,
+    chat_template: Option<String>,
+    mut settings: EngineSettings,
+) -> Handle {
     settings.threads.get_or_insert_with(script::physical_cores);
     let opening = Opening {
         name: found.name.clone(),
         path: found.path.clone(),
+        file,
         reasoning: found.reasoning,
         chat_template,
         settings: settings.clone(),
@@ -33,6 +39,7 @@ pub fn engine(found: &Found, chat_template: Option<String>, mut settings: Engine
 struct Opening {
     name: String,
     path: PathBuf,
+    file: Option<Gguf>,
     reasoning: Option<ReasoningHint>,
     chat_template: Option<String>,
     settings: EngineSettings,
@@ -41,12 +48,17 @@ struct Opening {
 impl Opening {
     fn open(&self, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Opened, Failure> {
         let start = Instant::now();
-        let file = Gguf::open(&self.path).map_err(unusable)?;
+        let file = self.file.clone().map_or_else(|| Gguf::open(&self.path), Ok).map_err(unusable)?;
         let cpu = Cpu::new(self.settings.threads);
         let device = cpu.device().name;
-        // Making the tokenizer takes about as long as the weights and runs on another core.
+        // The weights are the long way, on every core; the tokenizer is made beside them.
         let (text, loaded) = std::thread::scope(|scope| {
-            let text = scope.spawn(|| text_model(&file, self.chat_template.as_deref()));
+            let text = scope.spawn(|| {
+                let text = text_model(&file, self.chat_template.as_deref());
+                // Of a large vocabulary few texts are looked at again, and those come back.
+                file.advise_dontneed(0..usize::MAX);
+                text
+            });
             let loaded = match self.settings.profile {
                 false => self.load(&file, cpu, report),
                 true => self.load(&file, Profiled::new(cpu), report),
@@ -171,10 +183,10 @@ pub fn vocabulary(file: &Gguf) -> Result<VocabSpec, GgufError> {
     Ok(VocabSpec {
         model: file.require_str("tokenizer.ggml.model")?.to_owned(),
         pre: file.str("tokenizer.ggml.pre")?.map(str::to_owned),
-        tokens: file.require_strings("tokenizer.ggml.tokens")?,
+        tokens: file.require_texts("tokenizer.ggml.tokens")?,
         types: file.i32s("tokenizer.ggml.token_type")?.unwrap_or_default(),
         scores: file.f32s("tokenizer.ggml.scores")?.unwrap_or_default(),
-        merges: file.strings("tokenizer.ggml.merges")?.unwrap_or_default(),
+        merges: file.texts("tokenizer.ggml.merges")?.unwrap_or_default(),
         bos: id("bos_token_id")?,
         eos: id("eos_token_id")?,
         eot: id("eot_token_id")?,

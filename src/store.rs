@@ -446,7 +446,7 @@ impl Models for ScreenModels {
 
     fn open(&mut self, name_or_path: &str) -> Result<Handle, String> {
         let found = self.store.find(name_or_path).map_err(|missing| missing.to_string())?;
-        let handle = open::engine(&found, self.chat_template.clone(), self.settings.clone());
+        let handle = open::engine(&found, None, self.chat_template.clone(), self.settings.clone());
         match &mut self.traces {
             Some(traces) => traces.record(handle),
             None => Ok(handle),

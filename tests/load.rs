@@ -1,6 +1,7 @@
 //! Files that cannot be run are refused with the key or tensor that is wrong; nothing is guessed.
 #![allow(clippy::unwrap_used)]
 
+use glassbox::compute::Backend;
 use glassbox::compute::cpu::Cpu;
 use glassbox::model::{LoadError, LoadOptions, Loaded, load};
 use glassbox::weights::{BlockFormat, Gguf, GgufWriter};
@@ -133,4 +134,32 @@ fn impossible_numbers_are_refused_with_their_key() {
 fn a_rope_scaling_we_do_not_know_is_refused_and_not_ignored() {
     let refused = Tiny { rope_scaling: Some("yarn"), ..Tiny::new() }.refused();
     assert!(refused.contains("llama.rope.scaling.type") && refused.contains("yarn"), "{refused}");
+}
+
+/// Whatever is packed would else be there twice.
+#[cfg(target_os = "linux")]
+#[test]
+fn packed_weights_leave_nothing_of_the_file_in_memory() {
+    let (cols, rows) = (1024, 20_000);
+    let blocks = vec![1; rows * cols / 32 * BlockFormat::Q8_0.block_bytes()];
+    let writer = GgufWriter::new("llama").tensor("w", &[cols, rows], BlockFormat::Q8_0, blocks);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.gguf");
+    std::fs::write(&path, writer.to_bytes()).unwrap();
+
+    let file = Gguf::open(&path).unwrap();
+    let tensor = file.require_tensor("w").unwrap();
+    assert!(tensor.data.iter().any(|byte| *byte > 0) && resident_kib(&path) > 0);
+    Cpu::new(Some(2)).matrix(&[tensor]).unwrap();
+    let left = resident_kib(&path);
+    assert!(left < 256, "{left} KiB of {} are still mapped", tensor.data.len() >> 10);
+}
+
+/// Of a file's maps into this process, what takes memory.
+#[cfg(target_os = "linux")]
+fn resident_kib(path: &Path) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let ours = maps.lines().skip_while(|line| !line.ends_with(path.to_str().unwrap()));
+    let rss = ours.filter_map(|line| line.strip_prefix("Rss:")).next().unwrap();
+    rss.trim().trim_end_matches(" kB").parse().unwrap()
 }

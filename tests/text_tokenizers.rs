@@ -48,7 +48,7 @@ fn check(model: &str, golden_name: &str, agrees: impl Fn(u32) -> bool) {
         if found != expected {
             wrong.push(format!("{source:?}\n  expected {expected:?}\n  found    {found:?}"));
         }
-        let bytes: Vec<u8> = found.iter().flat_map(|&id| text.piece(id)).copied().collect();
+        let bytes: Vec<u8> = found.iter().flat_map(|&id| text.piece(id).into_owned()).collect();
         let read_back = String::from_utf8_lossy(&bytes);
         let read_back =
             if adds_space { read_back.strip_prefix(' ').unwrap_or(&read_back) } else { &read_back };

@@ -43,7 +43,7 @@ fn touch_everything(file: &Gguf) -> usize {
             sum += array.values().map(|value| format!("{value:?}").len()).sum::<usize>();
             sum += array.string_bytes().map(<[u8]>::len).sum::<usize>();
         }
-        let _ = (file.str(key), file.u64(key), file.f32(key), file.bool(key), file.strings(key));
+        let _ = (file.str(key), file.u64(key), file.f32(key), file.bool(key), file.texts(key));
         let _ = (file.f32s(key), file.i32s(key), file.u32s(key), file.bools(key), file.per_layer(key, 2));
     }
     for info in file.tensors() {
@@ -64,7 +64,8 @@ fn metadata_comes_back_with_its_types() {
         assert_eq!(file.u64("a.wide").unwrap(), Some(u64::MAX));
         assert_eq!(file.f32("llama.rope.freq_base").unwrap(), Some(10_000.0));
         assert_eq!(file.bool("a.flag").unwrap(), Some(true));
-        assert_eq!(file.strings("tokenizer.ggml.tokens").unwrap().unwrap(), ["a", "\u{1F638}", ""]);
+        let texts = file.texts("tokenizer.ggml.tokens").unwrap().unwrap();
+        assert_eq!(texts.iter().collect::<Vec<_>>(), ["a", "\u{1F638}", ""].map(str::as_bytes));
         assert_eq!(file.f32s("tokenizer.ggml.scores").unwrap().unwrap(), [0.5, -1.0, 0.0]);
         assert_eq!(file.i32s("tokenizer.ggml.token_type").unwrap().unwrap(), [1, 1, 3]);
         assert_eq!(file.u32s("tokenizer.ggml.token_type").unwrap().unwrap(), [1, 1, 3]);
@@ -299,7 +300,7 @@ fn parts_of_split_models_say_what_is_missing() {
 fn strings_that_are_not_utf8_do_no_harm() {
     let file = patched(&small(), "\u{1F638}".as_bytes(), b"\xFF\xFE\xFD\xFC");
     let file = read(file).unwrap();
-    let error = file.strings("tokenizer.ggml.tokens").unwrap_err().to_string();
+    let error = file.texts("tokenizer.ggml.tokens").unwrap_err().to_string();
     assert!(error.contains("tokenizer.ggml.tokens") && error.contains("UTF-8"), "{error}");
     let file = read(patched(&small(), b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0ll\xFFma")).unwrap();
     assert_eq!(file.architecture().unwrap(), "ll\u{FFFD}ma");

@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
         if let Value::Array(array) = value {
             assert_eq!(array.values().count(), array.len());
         }
-        let _ = (file.strings(key), file.f32s(key), file.i32s(key), file.u32s(key), file.bools(key));
+        let _ = (file.texts(key), file.f32s(key), file.i32s(key), file.u32s(key), file.bools(key));
     }
     for info in file.tensors() {
         let tensor = file.require_tensor(&info.name).expect("every listed tensor is there");

@@ -7,6 +7,7 @@ mod memory;
 mod nearest;
 mod random;
 mod ring;
+mod texts;
 mod visible;
 mod wide;
 
@@ -16,5 +17,6 @@ pub use memory::Memory;
 pub use nearest::nearest;
 pub use random::{SplitMix, mix};
 pub use ring::Ring;
+pub use texts::Texts;
 pub use visible::{escape, is_dangerous, visible};
 pub(crate) use wide::wide;

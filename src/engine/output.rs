@@ -70,7 +70,7 @@ impl Output {
         let token = Box::new(TokenInfo {
             id: sampled.token,
             text: self.text.piece_text(sampled.token),
-            bytes: self.text.piece(sampled.token).to_vec(),
+            bytes: self.text.piece(sampled.token).into_owned(),
             logprob: sampled.logprob,
             rank: sampled.rank,
             entropy: sampled.entropy,

@@ -353,6 +353,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         self.check(&tensor, &[len])?;
         let mut values = vec![0.0; len];
         decode(tensor.info.format, tensor.data, &mut values);
+        tensor.release(0..1);
         self.count(&[tensor]);
         Ok(values)
     }
@@ -385,11 +386,12 @@ impl<'a, B: Backend> Loader<'a, B> {
 
     fn count(&mut self, tensors: &[Tensor<'a>]) {
         self.used.extend(tensors.iter().map(|t| t.info.name.as_str()));
+        let before = self.done;
         self.done += tensors.iter().map(|t| t.info.bytes as u64).sum::<u64>();
-        (self.progress)(self.done.min(self.total), self.total);
-        for tensor in tensors {
-            // The device has its own copy: the file's pages need not stay in our memory.
-            self.file.advise_dontneed(tensor.info.offset..tensor.info.offset + tensor.info.bytes);
+        // Whoever is told wakes up, on a core that has better things to do.
+        let percent = |done: u64| 100 * done / self.total.max(1);
+        if percent(self.done) > percent(before) {
+            (self.progress)(self.done.min(self.total), self.total);
         }
     }
 }

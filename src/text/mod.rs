@@ -7,8 +7,10 @@
 //! [`TextModel`] holds what one model's vocabulary and template know of all that, and is built from
 //! plain data ([`VocabSpec`]). Reading that data out of a file is not done here.
 
+mod bpe;
 mod byte_level;
 mod detokenizer;
+mod index;
 mod json;
 mod model;
 mod output;

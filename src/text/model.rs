@@ -58,15 +58,16 @@ impl TextModel {
             bos: spec.bos,
             template: source.map_or(Err(TemplateError::Missing), ChatTemplate::new),
             named_tokens: named_tokens(&spec),
-            knows_think: source.is_some_and(mentions_think) || spec.tokens.iter().any(|text| text == THINK),
+            knows_think: source.is_some_and(mentions_think)
+                || spec.tokens.iter().any(|text| text == THINK.as_bytes()),
         })
     }
 
     /// A toy vocabulary: ids 0 to 255 are the bytes, 256 is the end token `<eos>`, 257 and 258 are
     /// `<think>` and `</think>`. Its chat template joins the messages' contents with line breaks.
     pub fn bytes() -> TextModel {
-        let mut tokens: Vec<String> = (0..=255).map(|byte| spell(byte).to_string()).collect();
-        tokens.extend(["<eos>", THINK, END_THINK].map(String::from));
+        let bytes = (0..=255).map(|byte| spell(byte).to_string());
+        let tokens = bytes.chain(["<eos>", THINK, END_THINK].map(String::from)).collect();
         let template =
             "{% for message in messages %}{{ message.content }}{{ '\\n' if not loop.last }}{% endfor %}";
         TextModel::new(VocabSpec {
@@ -152,13 +153,13 @@ impl TextModel {
     }
 
     /// The bytes a token stands for; of a control token its own name. Nothing for an unknown id.
-    pub fn piece(&self, id: TokenId) -> &[u8] {
+    pub fn piece(&self, id: TokenId) -> Cow<'_, [u8]> {
         self.pieces.bytes(id)
     }
 
     /// For display: bytes that are no character are U+FFFD.
     pub fn piece_text(&self, id: TokenId) -> String {
-        String::from_utf8_lossy(self.piece(id)).into_owned()
+        String::from_utf8_lossy(&self.piece(id)).into_owned()
     }
 
     pub fn is_control(&self, id: TokenId) -> bool {
@@ -191,8 +192,9 @@ fn mentions_think(template: &str) -> bool {
 
 fn named_tokens(spec: &VocabSpec) -> Map<String, Json> {
     let named = [("bos_token", spec.bos), ("eos_token", spec.eos), ("unk_token", spec.unk)];
-    let texts =
-        named.into_iter().filter_map(|(name, id)| Some((name.to_owned(), json!(spec.tokens[id? as usize]))));
+    let texts = named
+        .into_iter()
+        .filter_map(|(name, id)| Some((name.to_owned(), json!(spec.tokens.text(id? as usize)))));
     texts.collect()
 }
 
@@ -207,8 +209,7 @@ mod tests {
 
     fn tiny() -> (TextModel, Json) {
         let json: Json = serde_json::from_str(TINY).unwrap();
-        let strings =
-            |key: &str| json[key].as_array().unwrap().iter().map(|s| s.as_str().unwrap().into()).collect();
+        let strings = |key: &str| json[key].as_array().unwrap().iter().map(|s| s.as_str().unwrap()).collect();
         let spec = VocabSpec {
             model: "gpt2".into(),
             pre: Some("gpt-2".into()),
@@ -227,11 +228,13 @@ mod tests {
         let named = [("<unk>", 2), ("<s>", 3), ("<u>", 4)].map(|(text, kind)| (text.to_owned(), kind));
         let bytes = (0..=255).map(|byte| (format!("<0x{byte:02X}>"), 6));
         let words = words.iter().map(|word| ((*word).to_owned(), 1));
+        let mut tokens = Vec::new();
         for (rank, (text, kind)) in named.into_iter().chain(bytes).chain(words).enumerate() {
-            spec.tokens.push(text);
+            tokens.push(text);
             spec.types.push(kind);
             spec.scores.push(-(rank as f32));
         }
+        spec.tokens = tokens.into();
         spec.add_space_prefix = Some(add_space_prefix);
         TextModel::new(spec).unwrap()
     }
@@ -358,7 +361,7 @@ mod tests {
             "hé <think>".bytes().map(u32::from).collect::<Vec<_>>()
         );
         assert_eq!(model.encode("a<think>", Specials::Parse), [97, 257]);
-        assert_eq!((model.piece(0xE9), model.piece_text(0xE9).as_str()), (&[0xE9][..], "\u{FFFD}"));
+        assert_eq!((&*model.piece(0xE9), model.piece_text(0xE9).as_str()), (&[0xE9][..], "\u{FFFD}"));
         assert_eq!((model.piece_text(256).as_str(), model.piece_text(4000).as_str()), ("<eos>", ""));
         assert!(model.is_control(256) && !model.is_control(257));
         assert_eq!(model.reasoning_parser(), Some("think"));

@@ -101,7 +101,7 @@ impl OutputParser {
         if !self.pieces.is_control(id) {
             let bytes = self.pieces.bytes(id);
             let strip = std::mem::take(&mut self.strip_space);
-            let shown = if strip { bytes.strip_prefix(b" ").unwrap_or(bytes) } else { bytes };
+            let shown = if strip { bytes.strip_prefix(b" ").unwrap_or(&bytes) } else { &bytes };
             self.detokenizer.push(shown, &mut text);
         }
         text

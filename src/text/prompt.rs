@@ -86,7 +86,7 @@ impl TextModel {
             let message = format!("token {id} is not in the vocabulary of {size}");
             return Err(Failure::new(FailureKind::BadRequest, message));
         }
-        let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.piece(id)).copied().collect();
+        let bytes: Vec<u8> = ids.iter().flat_map(|&id| self.piece(id).into_owned()).collect();
         let rendered = String::from_utf8_lossy(&bytes).into_owned();
         Ok(BuiltPrompt { ids: ids.to_vec(), opens_reasoning: self.ends_in_think(&rendered), rendered })
     }
@@ -237,7 +237,7 @@ mod tests {
             let model = model(CHATML);
             let built = model.prompt(&user(&content)).unwrap();
             prop_assert_eq!(specials_in(&built.ids), FRAME);
-            let text: Vec<u8> = built.ids.iter().flat_map(|&id| model.piece(id)).copied().collect();
+            let text: Vec<u8> = built.ids.iter().flat_map(|&id| model.piece(id).into_owned()).collect();
             prop_assert_eq!(String::from_utf8(text).unwrap(), built.rendered.as_str());
             let expected = format!("<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n", content.trim());
             prop_assert_eq!(built.rendered, expected);

@@ -1,15 +1,13 @@
+use super::bpe;
+use super::index::TextIndex;
 use super::vocab::{Kind, Pieces, VocabSpec};
 use crate::protocol::TokenId;
 use std::borrow::Cow;
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
-use tokenizers::models::bpe::Vocab;
 
 /// SentencePiece's BPE: of all neighbours whose joint text is a token, the pair with the highest
 /// score is joined first, the leftmost of equals; what is left over is spelt in bytes.
-/// Kudo & Richardson 2018, section 3.1: a heap makes it O(n log n) in the length of the text.
 pub(super) struct SentencePiece {
-    ids: Vocab,
+    ids: TextIndex,
     scores: Vec<f32>,
     /// The longest token, in bytes: a longer pair need not be looked up.
     longest: usize,
@@ -19,41 +17,17 @@ pub(super) struct SentencePiece {
     trims: bool,
 }
 
-/// A run of text that is a token or a single character; a link of the list of them.
-#[derive(Clone, Copy)]
-struct Symbol {
-    start: usize,
-    /// 0 once joined to its left neighbour.
-    len: usize,
-    previous: usize,
-    next: usize,
-}
-
-const NONE: usize = usize::MAX;
-
-/// Two neighbours that may be joined, as they were when found.
-struct Pair {
-    score: f32,
-    left: Reverse<usize>,
-    right: usize,
-    len: usize,
-}
-
 impl SentencePiece {
     pub fn new(spec: &VocabSpec, kinds: &[Kind], pieces: &Pieces) -> Self {
-        let mut ids = Vocab::with_capacity(spec.tokens.len());
         let mut bytes = Box::new([None; 256]);
-        for (id, text) in spec.tokens.iter().enumerate() {
-            match kinds[id] {
-                Kind::Normal => _ = ids.entry(text.clone()).or_insert(id as TokenId),
-                Kind::Byte => bytes[pieces.bytes(id as TokenId)[0] as usize] = Some(id as TokenId),
-                // Control tokens are never spelt by text; user-defined ones are found before.
-                _ => {}
-            }
+        for id in (0..kinds.len()).filter(|id| kinds[*id] == Kind::Byte) {
+            bytes[pieces.bytes(id as TokenId)[0] as usize] = Some(id as TokenId);
         }
+        // Control tokens are never spelt by text; user-defined ones are found before.
+        let normal = || (0..kinds.len()).filter(|id| kinds[*id] == Kind::Normal);
         Self {
-            longest: ids.keys().map(String::len).max().unwrap_or(0),
-            ids,
+            ids: TextIndex::new(&spec.tokens, normal()),
+            longest: normal().map(|id| spec.tokens.get(id).len()).max().unwrap_or(0),
             scores: spec.scores.clone(),
             bytes,
             unknown: spec.unk,
@@ -70,11 +44,7 @@ impl SentencePiece {
     /// Appends the ids of `text`, which holds no special tokens.
     pub fn encode(&self, text: &str, ids: &mut Vec<TokenId>) {
         let text = self.normalize(text);
-        let mut symbols = single_characters(&text);
-        self.join(&text, &mut symbols);
-        for symbol in symbols.iter().filter(|symbol| symbol.len > 0) {
-            self.emit(&text[symbol.start..symbol.start + symbol.len], ids);
-        }
+        bpe::join(&text, |joined, _| self.priority(joined)).for_each(|piece| self.emit(piece, ids));
     }
 
     fn normalize(&self, text: &str) -> String {
@@ -86,54 +56,15 @@ impl SentencePiece {
         prefix.to_owned() + &text.replace(' ', "▁")
     }
 
-    fn join(&self, text: &str, symbols: &mut [Symbol]) {
-        let mut queue = BinaryHeap::new();
-        for left in 1..symbols.len() {
-            self.propose(text, symbols, left - 1, left, &mut queue);
+    fn priority(&self, joined: &str) -> Option<i32> {
+        if joined.len() > self.longest {
+            return None;
         }
-        while let Some(Pair { left: Reverse(left), right, len, .. }) = queue.pop() {
-            let is_stale = symbols[left].len == 0
-                || symbols[right].len == 0
-                || symbols[left].next != right
-                || symbols[left].len + symbols[right].len != len;
-            if is_stale {
-                continue;
-            }
-            let after = symbols[right].next;
-            symbols[left].len = len;
-            symbols[left].next = after;
-            symbols[right].len = 0;
-            if after != NONE {
-                symbols[after].previous = left;
-                self.propose(text, symbols, left, after, &mut queue);
-            }
-            let before = symbols[left].previous;
-            if before != NONE {
-                self.propose(text, symbols, before, left, &mut queue);
-            }
-        }
-    }
-
-    fn propose(
-        &self,
-        text: &str,
-        symbols: &[Symbol],
-        left: usize,
-        right: usize,
-        queue: &mut BinaryHeap<Pair>,
-    ) {
-        let start = symbols[left].start;
-        let len = symbols[left].len + symbols[right].len;
-        if len > self.longest {
-            return;
-        }
-        if let Some(&id) = self.ids.get(&text[start..start + len]) {
-            queue.push(Pair { score: self.scores[id as usize], left: Reverse(left), right, len });
-        }
+        self.ids.get(joined.as_bytes()).map(|id| in_order(self.scores[id as usize]))
     }
 
     fn emit(&self, piece: &str, ids: &mut Vec<TokenId>) {
-        if let Some(&id) = self.ids.get(piece) {
+        if let Some(id) = self.ids.get(piece.as_bytes()) {
             return ids.push(id);
         }
         let spelt: Option<Vec<TokenId>> = piece.bytes().map(|byte| self.bytes[byte as usize]).collect();
@@ -144,42 +75,11 @@ impl SentencePiece {
     }
 }
 
-fn single_characters(text: &str) -> Vec<Symbol> {
-    let mut symbols: Vec<Symbol> = text
-        .char_indices()
-        .enumerate()
-        .map(|(at, (start, c))| Symbol {
-            start,
-            len: c.len_utf8(),
-            previous: at.checked_sub(1).unwrap_or(NONE),
-            next: at + 1,
-        })
-        .collect();
-    if let Some(last) = symbols.last_mut() {
-        last.next = NONE;
-    }
-    symbols
+/// A number that compares as the score does, by `f32::total_cmp`.
+fn in_order(score: f32) -> i32 {
+    let bits = score.to_bits() as i32;
+    bits ^ ((bits >> 31) as u32 >> 1) as i32
 }
-
-impl Ord for Pair {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.score.total_cmp(&other.score).then(self.left.cmp(&other.left))
-    }
-}
-
-impl PartialOrd for Pair {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Pair {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Pair {}
 
 #[cfg(test)]
 mod tests {
@@ -191,8 +91,9 @@ mod tests {
     /// Id 0 is unknown, 1 to 256 the bytes, 257 a control token `<s>`, then `words`, best first.
     fn spec(words: &[&str]) -> VocabSpec {
         let mut spec = VocabSpec { model: "llama".into(), unk: Some(0), ..VocabSpec::default() };
+        let mut tokens = Vec::new();
         let mut add = |text: String, kind, score| {
-            spec.tokens.push(text);
+            tokens.push(text);
             spec.types.push(kind);
             spec.scores.push(score);
         };
@@ -200,6 +101,7 @@ mod tests {
         (0..=255).for_each(|byte| add(format!("<0x{byte:02X}>"), 6, 0.0));
         add("<s>".into(), 3, 0.0);
         words.iter().enumerate().for_each(|(rank, word)| add((*word).into(), 1, -(rank as f32)));
+        spec.tokens = tokens.into();
         spec
     }
 
@@ -213,7 +115,7 @@ mod tests {
     fn encode(spec: &VocabSpec, text: &str) -> Vec<String> {
         let mut ids = Vec::new();
         encoder(spec).encode(text, &mut ids);
-        ids.into_iter().map(|id| spec.tokens[id as usize].clone()).collect()
+        ids.into_iter().map(|id| spec.tokens.text(id as usize)).collect()
     }
 
     const WORDS: &[&str] =
@@ -261,7 +163,7 @@ mod tests {
         let keep = |id: &usize| words.types[*id] != 6;
         let ids: Vec<usize> = (0..words.tokens.len()).filter(keep).collect();
         let spec = VocabSpec {
-            tokens: ids.iter().map(|&id| words.tokens[id].clone()).collect(),
+            tokens: ids.iter().map(|&id| words.tokens.text(id)).collect(),
             types: ids.iter().map(|&id| words.types[id]).collect(),
             scores: ids.iter().map(|&id| words.scores[id]).collect(),
             ..words
@@ -292,7 +194,8 @@ mod tests {
             let mut parts: Vec<String> = encoder.normalize(&text).chars().map(String::from).collect();
             loop {
                 let score = |i: &usize| {
-                    encoder.ids.get(&parts[i - 1..=*i].concat()).map(|&id| encoder.scores[id as usize])
+                    let id = encoder.ids.get(parts[i - 1..=*i].concat().as_bytes());
+                    id.map(|id| encoder.scores[id as usize])
                 };
                 let best = (1..parts.len())
                     .filter(|i| score(i).is_some())

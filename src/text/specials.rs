@@ -42,13 +42,15 @@ impl SpecialTokens {
     pub fn new(spec: &VocabSpec, kinds: &[Kind], spaces_as_bars: bool) -> Self {
         let template = spec.chat_template.as_deref().unwrap_or_default();
         let mut found = Self { by_text: HashMap::new(), lengths: vec![Vec::new(); 256] };
-        for (id, text) in spec.tokens.iter().enumerate() {
-            let text = if spaces_as_bars { Cow::Owned(text.replace('▁', " ")) } else { Cow::from(text) };
-            let structural = match kinds[id] {
-                Kind::Control | Kind::Unknown => true,
-                Kind::UserDefined => !is_plain(&text) || (!is_blank(&text) && template.contains(&*text)),
-                _ => continue,
-            };
+        for (id, kind) in kinds.iter().enumerate() {
+            if !matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined) {
+                continue;
+            }
+            let text = spec.tokens.text(id);
+            let text = if spaces_as_bars { text.replace('▁', " ") } else { text };
+            let structural = *kind != Kind::UserDefined
+                || !is_plain(&text)
+                || (!is_blank(&text) && template.contains(&text));
             // One character cannot be told from text.
             if text.is_empty() || (structural && text.chars().nth(1).is_none()) {
                 continue;
@@ -221,7 +223,7 @@ mod tests {
     fn specials(tokens: &[(&str, i32)], template: &str) -> SpecialTokens {
         let spec = VocabSpec {
             model: "gpt2".into(),
-            tokens: tokens.iter().map(|(text, _)| (*text).into()).collect(),
+            tokens: tokens.iter().map(|(text, _)| *text).collect(),
             types: tokens.iter().map(|(_, kind)| *kind).collect(),
             chat_template: Some(template.into()),
             ..VocabSpec::default()

@@ -1,5 +1,7 @@
 use super::byte_level;
+use crate::base::Texts;
 use crate::protocol::TokenId;
+use std::borrow::Cow;
 
 /// What a model's file says of its vocabulary: the `tokenizer.ggml.*` keys of a GGUF, as they are.
 #[derive(Clone, Debug, Default)]
@@ -8,14 +10,14 @@ pub struct VocabSpec {
     pub model: String,
     /// Name of the rule that cuts text into words before BPE; only `gpt2` vocabularies have one.
     pub pre: Option<String>,
-    /// Token texts by id.
-    pub tokens: Vec<String>,
+    /// Token texts by id, in UTF-8.
+    pub tokens: Texts,
     /// By id: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte. Empty: all normal.
     pub types: Vec<i32>,
     /// By id; `llama` vocabularies merge the pair whose token scores highest.
     pub scores: Vec<f32>,
-    /// `left right`, the most important first; only `gpt2` vocabularies have them.
-    pub merges: Vec<String>,
+    /// `left right`, the most important first; only `gpt2` vocabularies have them. In UTF-8.
+    pub merges: Texts,
     pub bos: Option<TokenId>,
     pub eos: Option<TokenId>,
     pub eot: Option<TokenId>,
@@ -70,7 +72,7 @@ pub(super) enum Algorithm {
 }
 
 /// Texts of tokens that end an answer whatever else the file says; the names in common use.
-const END_NAMES: &[&str] = &[
+const END_NAMES: [&str; 15] = [
     "<|im_end|>",
     "<|endoftext|>",
     "<|end_of_text|>",
@@ -91,6 +93,11 @@ const END_NAMES: &[&str] = &[
 /// Reasoning tags are seen by the reasoning parser even where a file calls them control tokens.
 pub(super) const THINK: &str = "<think>";
 pub(super) const END_THINK: &str = "</think>";
+
+/// Of all of a vocabulary, few tokens need the whole list.
+fn is_end_name(text: &[u8]) -> bool {
+    matches!(text.first(), Some(b'<' | b'[' | b'_')) && END_NAMES.iter().any(|name| name.as_bytes() == text)
+}
 
 impl VocabSpec {
     /// Checks lengths and ids; after this every id in the spec is an index of `tokens`.
@@ -139,70 +146,51 @@ impl VocabSpec {
     }
 
     fn kind(&self, id: usize) -> Result<Kind, VocabError> {
-        let text = &self.tokens[id];
+        let is_tag = || [THINK, END_THINK].iter().any(|tag| tag.as_bytes() == self.tokens.get(id));
         Ok(match self.types.get(id).copied().unwrap_or(1) {
-            3 | 4 if text == THINK || text == END_THINK => Kind::UserDefined,
+            3 | 4 if is_tag() => Kind::UserDefined,
             0 | 1 => Kind::Normal,
             2 => Kind::Unknown,
             3 => Kind::Control,
             4 => Kind::UserDefined,
             5 => Kind::Unused,
             6 => Kind::Byte,
-            kind => return Err(VocabError::UnknownType { id, text: text.clone(), kind }),
+            kind => return Err(VocabError::UnknownType { id, text: self.tokens.text(id), kind }),
         })
     }
 
     /// Every token that ends an answer, ascending.
     pub(super) fn end_tokens(&self) -> Vec<TokenId> {
         let by_key = [self.eos, self.eot].into_iter().flatten().chain(self.extra_end.iter().copied());
-        let by_name = self.tokens.iter().enumerate().filter(|(_, text)| END_NAMES.contains(&text.as_str()));
+        let by_name = self.tokens.iter().enumerate().filter(|(_, text)| is_end_name(text));
         let mut ends: Vec<TokenId> = by_key.chain(by_name.map(|(id, _)| id as TokenId)).collect();
         ends.sort_unstable();
         ends.dedup();
         // In gpt-oss <|end|> closes a channel, not the answer.
-        let texts: Vec<&str> = ends.iter().map(|&id| self.tokens[id as usize].as_str()).collect();
-        let closes_channels = texts.contains(&"<|return|>") && texts.contains(&"<|call|>");
-        ends.retain(|&id| !(closes_channels && self.tokens[id as usize] == "<|end|>"));
+        let is = |id: TokenId, name: &str| self.tokens.get(id as usize) == name.as_bytes();
+        let closes_channels =
+            ["<|return|>", "<|call|>"].iter().all(|name| ends.iter().any(|&id| is(id, name)));
+        ends.retain(|&id| !(closes_channels && is(id, "<|end|>")));
         ends
     }
 }
 
-/// The bytes every token stands for, in one buffer.
-#[derive(Debug, Default)]
+/// The bytes every token stands for, read from its text when they are asked for.
+#[derive(Debug)]
 pub(super) struct Pieces {
-    bytes: Vec<u8>,
-    /// Where each token's bytes end.
-    ends: Vec<u32>,
+    tokens: Texts,
+    algorithm: Algorithm,
     kinds: Vec<Kind>,
 }
 
 impl Pieces {
     pub fn new(spec: &VocabSpec, algorithm: Algorithm, kinds: Vec<Kind>) -> Result<Self, VocabError> {
-        let mut pieces = Pieces { kinds, ..Pieces::default() };
-        for id in 0..spec.tokens.len() {
-            pieces.append(spec, algorithm, id)?;
-            pieces.ends.push(pieces.bytes.len() as u32);
+        let pieces = Pieces { tokens: spec.tokens.clone(), algorithm, kinds };
+        let bad = |id: &usize| pieces.kinds[*id] == Kind::Byte && parse_byte(spec.tokens.get(*id)).is_none();
+        match (0..pieces.len()).find(bad).filter(|_| algorithm == Algorithm::SentencePiece) {
+            Some(id) => Err(VocabError::ByteToken { id, text: spec.tokens.text(id) }),
+            None => Ok(pieces),
         }
-        Ok(pieces)
-    }
-
-    fn append(&mut self, spec: &VocabSpec, algorithm: Algorithm, id: usize) -> Result<(), VocabError> {
-        let text = &spec.tokens[id];
-        match (self.kinds[id], algorithm) {
-            (Kind::Byte, Algorithm::SentencePiece) => {
-                let byte =
-                    parse_byte(text).ok_or_else(|| VocabError::ByteToken { id, text: text.clone() })?;
-                self.bytes.push(byte);
-            }
-            (Kind::Normal | Kind::Byte | Kind::Unused, Algorithm::ByteLevel) => {
-                byte_level::decode(text, &mut self.bytes);
-            }
-            (Kind::Normal | Kind::UserDefined, Algorithm::SentencePiece) => {
-                self.bytes.extend(text.replace('▁', " ").bytes());
-            }
-            _ => self.bytes.extend(text.bytes()),
-        }
-        Ok(())
     }
 
     pub fn len(&self) -> usize {
@@ -210,11 +198,17 @@ impl Pieces {
     }
 
     /// Nothing for an id beyond the vocabulary (models pad their output layer).
-    pub fn bytes(&self, id: TokenId) -> &[u8] {
-        let id = id as usize;
-        let Some(&end) = self.ends.get(id) else { return &[] };
-        let start = id.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.bytes[start as usize..end as usize]
+    pub fn bytes(&self, id: TokenId) -> Cow<'_, [u8]> {
+        if id as usize >= self.len() {
+            return Cow::Borrowed(&[]);
+        }
+        let text = self.tokens.get(id as usize);
+        match (self.kind(id), self.algorithm) {
+            (Kind::Byte, Algorithm::SentencePiece) => parse_byte(text).into_iter().collect(),
+            (Kind::Normal | Kind::Byte | Kind::Unused, Algorithm::ByteLevel) => byte_level::decode(text),
+            (Kind::Normal | Kind::UserDefined, Algorithm::SentencePiece) => spaces_for_bars(text),
+            _ => Cow::Borrowed(text),
+        }
     }
 
     pub fn kind(&self, id: TokenId) -> Kind {
@@ -227,10 +221,19 @@ impl Pieces {
 }
 
 /// `<0x0A>` -> 10.
-fn parse_byte(text: &str) -> Option<u8> {
-    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
-    let is_hex = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    is_hex.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+fn parse_byte(text: &[u8]) -> Option<u8> {
+    let digits = text.strip_prefix(b"<0x")?.strip_suffix(b">")?;
+    let [high, low] = *digits else { return None };
+    let digit = |c: u8| char::from(c).to_digit(16);
+    Some((digit(high)? * 16 + digit(low)?) as u8)
+}
+
+/// SentencePiece writes a space as U+2581.
+pub(super) fn spaces_for_bars(text: &[u8]) -> Cow<'_, [u8]> {
+    match std::str::from_utf8(text) {
+        Ok(text) if text.contains('▁') => Cow::Owned(text.replace('▁', " ").into_bytes()),
+        _ => Cow::Borrowed(text),
+    }
 }
 
 #[cfg(test)]
@@ -241,7 +244,7 @@ mod tests {
     fn spec(tokens: &[(&str, i32)]) -> VocabSpec {
         VocabSpec {
             model: "llama".into(),
-            tokens: tokens.iter().map(|(text, _)| (*text).into()).collect(),
+            tokens: tokens.iter().map(|(text, _)| *text).collect(),
             types: tokens.iter().map(|(_, kind)| *kind).collect(),
             scores: vec![0.0; tokens.len()],
             ..VocabSpec::default()
@@ -295,6 +298,7 @@ mod tests {
             ..spec(&[("a", 1), ("</s>", 3), ("<|im_end|>", 1), ("<stop>", 1), ("<|endoftext|>", 3)])
         };
         assert_eq!(spec.end_tokens(), [1, 2, 3, 4]);
+        assert!(END_NAMES.iter().all(|name| is_end_name(name.as_bytes())) && !is_end_name(b"<a>"));
         let pieces = pieces(&spec).unwrap();
         assert!((1..=4).all(|id| pieces.is_control(id)) && !pieces.is_control(0));
     }

@@ -6,6 +6,7 @@
 
 use crate::compute::{DeviceError, Result};
 use memmap2::{MmapMut, MmapOptions};
+use std::alloc::{Layout, alloc_zeroed};
 use std::sync::Arc;
 
 /// Of a map; pages that nobody wrote take no memory.
@@ -15,6 +16,18 @@ const HUGE_PAGE: usize = 2 << 20;
 
 /// Regions begin on a cache line.
 const ALIGN: usize = 64;
+
+/// So many zeros. The system hands out zeroed pages, which take memory when they are first written: a
+/// buffer for 512 tokens of which 20 come takes what 20 need.
+pub(super) fn zeroed(len: usize) -> Option<Vec<f32>> {
+    let layout = Layout::array::<f32>(len).ok().filter(|layout| layout.size() > 0);
+    let Some(layout) = layout else { return (len == 0).then(Vec::new) };
+    // SAFETY: the layout is that of `len` values, not empty; all zero bits are the number 0.0.
+    unsafe {
+        let start = alloc_zeroed(layout).cast::<f32>();
+        (!start.is_null()).then(|| Vec::from_raw_parts(start, len, len))
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Arena {

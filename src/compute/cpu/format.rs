@@ -105,27 +105,75 @@ unsafe fn nibbles_and_fifth<S: Simd, const J: usize, const FIFTH: bool>(p: *cons
     }
 }
 
+/// Bytes `8i .. 8i + 8`: packing works on eight weights at a time.
+fn word(bytes: &[u8], i: usize) -> u64 {
+    u64::from_le_bytes(bytes[8 * i..][..8].try_into().expect("eight bytes"))
+}
+
+/// Writes row `r`'s four bytes of vector `j`.
+fn put(word: u32, j: usize, r: usize, out: &mut [u8]) {
+    out[64 * j + 4 * r..][..4].copy_from_slice(&word.to_le_bytes());
+}
+
+/// Writes row `r`'s parts of vectors `j` and `j + 1`.
+fn put_two(word: u64, j: usize, r: usize, out: &mut [u8]) {
+    put(word as u32, j, r, out);
+    put((word >> 32) as u32, j + 1, r, out);
+}
+
 /// Copies 16 bytes of nibbles, low half first (ggml's order), to row `r`.
 fn pack_nibbles(source: &[u8], r: usize, out: &mut [u8]) {
-    for j in 0..4 {
-        out[64 * j + 4 * r..][..4].copy_from_slice(&source[4 * j..][..4]);
+    (0..2).for_each(|i| put_two(word(source, i), 2 * i, r, out));
+}
+
+/// The same for two subs that share 32 bytes, one as low nibbles and one as high ones; `at` says where
+/// in `out` theirs go.
+fn pack_shared_nibbles(source: &[u8], r: usize, out: &mut [u8], at: [usize; 2]) {
+    const LOW: u64 = 0x0F0F_0F0F_0F0F_0F0F;
+    for i in 0..2 {
+        let (first, second) = (word(source, i), word(source, 2 + i));
+        put_two(first & LOW | (second & LOW) << 4, 2 * i, r, &mut out[at[0]..]);
+        put_two(first >> 4 & LOW | second & !LOW, 2 * i, r, &mut out[at[1]..]);
     }
 }
 
-/// The same from 32 unpacked weights.
-fn pack_low_nibbles(weights: &[u8], r: usize, out: &mut [u8]) {
-    for j in 0..4 {
-        for i in 0..4 {
-            out[64 * j + 4 * r + i] = (weights[4 * j + i] & 15) | (weights[16 + 4 * j + i] & 15) << 4;
-        }
+/// By a byte of Q5_0's bits, eight weights: bit `4f + i` moved to bit `f` of byte `i`.
+static FIFTH_BITS: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut at = 0;
+    while at < 8 * 256 {
+        let (byte, bit) = (at / 8, at % 8);
+        table[byte] |= (byte as u32 >> bit & 1) << (8 * (bit % 4) + bit / 4);
+        at += 1;
     }
+    table
+};
+
+/// Bit `k` of the four bytes is weight `k`'s fifth bit.
+fn pack_fifth_bits(bits: &[u8], r: usize, out: &mut [u8]) {
+    let fifth = |f: usize| FIFTH_BITS[bits[f] as usize] << (2 * f);
+    put(fifth(0) | fifth(1) | fifth(2) | fifth(3), 0, r, out);
 }
 
-/// Bit `k` of `bits` is weight `k`'s fifth bit.
-fn pack_fifth_bits(bits: u32, r: usize, out: &mut [u8]) {
-    for i in 0..4 {
-        out[4 * r + i] = (0..8).fold(0, |byte, j| byte | ((bits >> (4 * j + i) & 1) as u8) << j);
+/// Bit `sub` of byte `k` is weight `k`'s fifth bit.
+fn pack_split_fifth_bits(source: &[u8], sub: usize, r: usize, out: &mut [u8]) {
+    // Of vectors 2i and 2i + 1.
+    let fifth = |i| (word(source, i) >> sub & 0x0101_0101_0101_0101) << (2 * i);
+    let all = (0..4).fold(0, |all, i| all | fifth(i));
+    put(all as u32 | ((all >> 32) as u32) << 1, 0, r, out);
+}
+
+/// Turns the 4 x 4 pairs of bits of every byte: pair `q` of word `f` becomes pair `f` of word `q`.
+fn transpose_pairs([a, b, c, d]: [u64; 4]) -> [u64; 4] {
+    fn swap<const SHIFT: u32>(a: u64, b: u64, mask: u64) -> (u64, u64) {
+        let different = (a >> SHIFT ^ b) & mask;
+        (a ^ different << SHIFT, b ^ different)
     }
+    const FIRST: u64 = 0x0F0F_0F0F_0F0F_0F0F;
+    const EVEN: u64 = 0x3333_3333_3333_3333;
+    let ((a, c), (b, d)) = (swap::<4>(a, c, FIRST), swap::<4>(b, d, FIRST));
+    let ((a, b), (c, d)) = (swap::<2>(a, b, EVEN), swap::<2>(c, d, EVEN));
+    [a, b, c, d]
 }
 
 fn pack_half(source: &[u8], r: usize, out: &mut [u8]) {
@@ -167,8 +215,8 @@ impl<const FIFTH: bool, const MIN: bool> Layout for Block32<FIFTH, MIN> {
         }
         let (fifth, nibbles) = rest.split_at(if FIFTH { 4 } else { 0 });
         pack_nibbles(nibbles, r, block);
-        if let [a, b, c, d] = *fifth {
-            pack_fifth_bits(u32::from_le_bytes([a, b, c, d]), r, &mut block[256..]);
+        if FIFTH {
+            pack_fifth_bits(fifth, r, &mut block[256..]);
         }
     }
 }
@@ -189,11 +237,7 @@ impl Layout for Q8_0 {
         unsafe { S::load_f16(block.add(512).cast()) }
     }
     fn pack(source: &[u8], r: usize, block: &mut [u8]) {
-        for j in 0..8 {
-            for i in 0..4 {
-                block[64 * j + 4 * r + i] = source[2 + 4 * j + i];
-            }
-        }
+        (0..4).for_each(|i| put_two(word(&source[2..], i), 2 * i, r, block));
         pack_half(source, r, &mut block[512..]);
     }
 }
@@ -237,12 +281,14 @@ impl<const FIFTH: bool> Layout for Block256<FIFTH> {
         pack_half(source, r, block);
         pack_half(&[source[2], source[3] ^ 0x80], r, &mut block[32..]);
         let (fifth, nibbles) = source[16..].split_at(if FIFTH { 32 } else { 0 });
+        let at = |sub: usize| Self::HEAD + sub * Self::SUB;
+        for sub in (0..8).step_by(2) {
+            pack_shared_nibbles(&nibbles[16 * sub..][..32], r, block, [at(sub), at(sub + 1)]);
+        }
         for sub in 0..8 {
-            let out = &mut block[Self::HEAD + sub * Self::SUB..][..Self::SUB];
-            pack_low_nibbles(&k_nibbles(nibbles, sub), r, out);
+            let out = &mut block[at(sub)..][..Self::SUB];
             if FIFTH {
-                let bits = (0..32).fold(0, |bits, k| bits | u32::from(fifth[k] >> sub & 1) << k);
-                pack_fifth_bits(bits, r, &mut out[256..]);
+                pack_split_fifth_bits(fifth, sub, r, &mut out[256..]);
             }
             (out[Self::SCALE + r], out[Self::SCALE + 16 + r]) = k_scale_min(&source[4..], sub);
         }
@@ -278,27 +324,32 @@ impl Layout for Q6K {
             S::mul(S::load_f16(block.cast()), S::load_i8(scales.cast()))
         }
     }
+    /// The file has 128 bytes of nibbles, 64 of the two high bits, 16 of scales, d. Each half of the
+    /// block, 128 weights, has half of them: its subs 0 and 2, and 1 and 3, share bytes as low and high
+    /// nibbles; all four share bytes as pairs of high bits.
     fn pack(source: &[u8], r: usize, block: &mut [u8]) {
-        let weights = q6k_weights(source);
-        for sub in 0..8 {
-            let weights = &weights[32 * sub..][..32];
-            let out = &mut block[32 + sub * 416..][..416];
-            pack_low_nibbles(weights, r, out);
-            for half in 0..2 {
-                for i in 0..4 {
-                    out[256 + 64 * half + 4 * r + i] =
-                        (0..4).fold(0, |byte, f| byte | (weights[16 * half + 4 * f + i] >> 4) << (2 * f));
-                }
-                out[384 + 16 * half + r] = source[192 + 2 * sub + half];
+        let (nibbles, rest) = source.split_at(128);
+        let (high, rest) = rest.split_at(64);
+        for half in 0..2 {
+            let at = |quarter: usize| 32 + (4 * half + quarter) * 416;
+            for quarter in 0..2 {
+                let nibbles = &nibbles[64 * half + 32 * quarter..][..32];
+                pack_shared_nibbles(nibbles, r, block, [at(quarter), at(quarter + 2)]);
+            }
+            // Weights 4f .. and, above them, 16 + 4f ..: the two planes.
+            let low = |x: u64| x & 0xFFFF_FFFF;
+            let [a, b, c, d] = std::array::from_fn(|i| word(&high[32 * half..], i));
+            let both =
+                [low(a) | c << 32, a >> 32 | c & !0xFFFF_FFFF, low(b) | d << 32, b >> 32 | d & !0xFFFF_FFFF];
+            for (quarter, planes) in transpose_pairs(both).into_iter().enumerate() {
+                put_two(planes, 4, r, &mut block[at(quarter)..]);
+                let scales = &rest[2 * (4 * half + quarter)..];
+                block[at(quarter) + 384 + r] = scales[0];
+                block[at(quarter) + 400 + r] = scales[1];
             }
         }
-        pack_half(&source[208..], r, block);
+        pack_half(&rest[16..], r, block);
     }
-}
-
-/// Weights of sub `sub` from the K formats' nibbles: 64 weights share 32 bytes, low nibbles first.
-fn k_nibbles(nibbles: &[u8], sub: usize) -> [u8; 32] {
-    std::array::from_fn(|i| nibbles[32 * (sub / 2) + i] >> (4 * (sub % 2)) & 15)
 }
 
 /// Six-bit scale and minimum of sub `sub` from the 12 bytes they share.
@@ -309,16 +360,6 @@ fn k_scale_min(packed: &[u8], sub: usize) -> (u8, u8) {
         let low = packed[sub + 4];
         ((low & 15) | (packed[sub - 4] >> 6) << 4, (low >> 4) | (packed[sub] >> 6) << 4)
     }
-}
-
-/// The 256 unsigned six-bit weights of a Q6_K block, in row order.
-fn q6k_weights(source: &[u8]) -> [u8; 256] {
-    let (low, high) = source[..192].split_at(128);
-    std::array::from_fn(|k| {
-        let (half, quarter, i) = (k / 128, k / 32 % 4, k % 32);
-        let nibble = low[64 * half + 32 * (quarter % 2) + i] >> (4 * (quarter / 2)) & 15;
-        nibble | (high[32 * half + i] >> (2 * quarter) & 3) << 4
-    })
 }
 
 /// Bytes a tile of 16 rows of `cols` weights takes; `cols` is a multiple of the block.
@@ -344,32 +385,41 @@ pub(super) fn tile_bytes(format: BlockFormat, cols: usize) -> usize {
 
 /// Packs up to 16 rows (`rows` holds their bytes one after the other) into one zeroed tile.
 pub(super) fn pack_tile(format: BlockFormat, rows: &[u8], cols: usize, tile: &mut [u8]) {
-    let row_bytes = cols / format.block_len() * format.block_bytes();
-    for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
-        match format {
-            BlockFormat::F32 => pack_floats::<4>(row, r, tile),
-            BlockFormat::F16 | BlockFormat::BF16 => pack_floats::<2>(row, r, tile),
-            BlockFormat::Q4_0 => pack_row::<Q4_0>(format, row, r, tile),
-            BlockFormat::Q4_1 => pack_row::<Q4_1>(format, row, r, tile),
-            BlockFormat::Q5_0 => pack_row::<Q5_0>(format, row, r, tile),
-            BlockFormat::Q5_1 => pack_row::<Q5_1>(format, row, r, tile),
-            BlockFormat::Q8_0 => pack_row::<Q8_0>(format, row, r, tile),
-            BlockFormat::Q4_K => pack_row::<Q4K>(format, row, r, tile),
-            BlockFormat::Q5_K => pack_row::<Q5K>(format, row, r, tile),
-            BlockFormat::Q6_K => pack_row::<Q6K>(format, row, r, tile),
+    macro_rules! blocks {
+        ($layout:ty, $format:ident) => {
+            pack_rows::<$layout, { BlockFormat::$format.block_bytes() }>(rows, cols, tile)
+        };
+    }
+    match format {
+        BlockFormat::F32 => pack_floats::<4>(rows, cols, tile),
+        BlockFormat::F16 | BlockFormat::BF16 => pack_floats::<2>(rows, cols, tile),
+        BlockFormat::Q4_0 => blocks!(Q4_0, Q4_0),
+        BlockFormat::Q4_1 => blocks!(Q4_1, Q4_1),
+        BlockFormat::Q5_0 => blocks!(Q5_0, Q5_0),
+        BlockFormat::Q5_1 => blocks!(Q5_1, Q5_1),
+        BlockFormat::Q8_0 => blocks!(Q8_0, Q8_0),
+        BlockFormat::Q4_K => blocks!(Q4K, Q4_K),
+        BlockFormat::Q5_K => blocks!(Q5K, Q5_K),
+        BlockFormat::Q6_K => blocks!(Q6K, Q6_K),
+    }
+}
+
+/// `BYTES` are those of a block in the file. Block after block of the tile, so that it is in the
+/// nearest cache while its 16 rows are written.
+fn pack_rows<L: Layout, const BYTES: usize>(rows: &[u8], cols: usize, tile: &mut [u8]) {
+    let blocks = cols / L::BLOCK;
+    for (b, block) in tile.chunks_exact_mut(L::BYTES).enumerate() {
+        for (r, row) in rows.chunks_exact(blocks * BYTES).enumerate().take(TILE) {
+            L::pack(&row[b * BYTES..][..BYTES], r, block);
         }
     }
 }
 
-fn pack_row<L: Layout>(format: BlockFormat, row: &[u8], r: usize, tile: &mut [u8]) {
-    for (source, block) in row.chunks_exact(format.block_bytes()).zip(tile.chunks_exact_mut(L::BYTES)) {
-        L::pack(source, r, block);
-    }
-}
-
 /// Column after column, 16 numbers each.
-fn pack_floats<const SIZE: usize>(row: &[u8], r: usize, tile: &mut [u8]) {
-    for (source, column) in row.chunks_exact(SIZE).zip(tile.chunks_exact_mut(SIZE * TILE)) {
-        column[SIZE * r..][..SIZE].copy_from_slice(source);
+fn pack_floats<const SIZE: usize>(rows: &[u8], cols: usize, tile: &mut [u8]) {
+    for (r, row) in rows.chunks_exact(SIZE * cols).enumerate() {
+        for (source, column) in row.chunks_exact(SIZE).zip(tile.chunks_exact_mut(SIZE * TILE)) {
+            column[SIZE * r..][..SIZE].copy_from_slice(source);
+        }
     }
 }

@@ -7,6 +7,13 @@ use super::shared::Slots;
 use crate::compute::{DeviceError, Result};
 use crate::weights::{BlockFormat, Tensor, TensorInfo};
 
+/// Bytes that a thread packs at a time.
+const STRETCH: usize = 1 << 20;
+
+/// The bytes of a tensor above this are given back a stretch at a time. Each time interrupts the other
+/// threads, for their address translation.
+const LARGE: usize = 16 << 20;
+
 /// Tensors with the same columns, stacked: queries, keys and values are one matrix.
 pub struct Matrix {
     pub(super) rows: usize,
@@ -60,22 +67,31 @@ impl Matrix {
         Ok(matrix)
     }
 
+    /// The file's bytes leave our memory as they are packed, so that no large tensor takes its memory
+    /// twice.
     fn fill(&mut self, pool: &Pool, tensors: &[Tensor]) {
         let slots = Slots::new(self.bytes.bytes_mut());
         for (part, tensor) in self.parts.iter().zip(tensors) {
-            let row_bytes = self.cols / part.format.block_len() * part.format.block_bytes();
-            pool.run(part.rows.div_ceil(TILE), |i, _| {
-                let start = part.offset + i * part.tile_bytes;
-                // SAFETY: tiles do not overlap.
-                let tile = unsafe { slots.take(start..start + part.tile_bytes) };
-                let rows = i * TILE..(i * TILE + TILE).min(part.rows);
-                pack_tile(
-                    part.format,
-                    &tensor.data[rows.start * row_bytes..rows.end * row_bytes],
-                    self.cols,
-                    tile,
-                );
+            let (tiles, row_bytes) = (part.rows.div_ceil(TILE), tensor.info.row_bytes());
+            let stretch = (STRETCH / part.tile_bytes).min(tiles / (2 * pool.threads())).max(1);
+            pool.run(tiles.div_ceil(stretch), |i, _| {
+                let first = i * stretch;
+                let last = (first + stretch).min(tiles);
+                // SAFETY: stretches do not overlap.
+                let packed = unsafe {
+                    slots.take(part.offset + first * part.tile_bytes..part.offset + last * part.tile_bytes)
+                };
+                let rows = first * TILE..(last * TILE).min(part.rows);
+                let source = &tensor.data[rows.start * row_bytes..rows.end * row_bytes];
+                let tiles = packed.chunks_exact_mut(part.tile_bytes);
+                for (rows, tile) in source.chunks(TILE * row_bytes).zip(tiles) {
+                    pack_tile(part.format, rows, self.cols, tile);
+                }
+                if tensor.data.len() > LARGE {
+                    tensor.release(rows);
+                }
             });
+            tensor.release(0..part.rows);
         }
     }
 

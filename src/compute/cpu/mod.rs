@@ -95,11 +95,8 @@ impl Backend for Cpu {
     }
 
     fn alloc(&mut self, len: usize) -> Result<Vec<f32>> {
-        let mut buf = Vec::new();
-        buf.try_reserve_exact(len)
-            .map_err(|_| DeviceError(format!("no memory for {} MiB of activations", (len * 4) >> 20)))?;
-        buf.resize(len, 0.0);
-        Ok(buf)
+        arena::zeroed(len)
+            .ok_or_else(|| DeviceError(format!("no memory for {} MiB of activations", (len * 4) >> 20)))
     }
 
     fn upload(&mut self, values: &[f32]) -> Result<Vec<f32>> {

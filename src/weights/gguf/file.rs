@@ -134,7 +134,7 @@ impl Gguf {
 
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
         let info = &self.inner.tensors[*self.inner.by_name.get(name)?];
-        Some(Tensor { info, data: &self.inner.file[info.range()] })
+        Some(Tensor { info, data: &self.inner.file[info.range()], file: self })
     }
 
     pub fn require_tensor(&self, name: &str) -> Result<Tensor<'_>, GgufError> {
@@ -166,16 +166,15 @@ impl Gguf {
     pub fn advise_dontneed(&self, range: Range<usize>) {
         #[cfg(unix)]
         if let Bytes::Mapped(map) = &*self.inner.file {
-            let end = range.end.min(map.len());
-            if range.start < end {
+            // Linux maps the 16 pages around one that is read, so those around the range go as well.
+            const AROUND: usize = 64 << 10;
+            let start = range.start / AROUND * AROUND;
+            let end = range.end.min(map.len()).next_multiple_of(AROUND).min(map.len());
+            if start < end {
                 // SAFETY: the mapping is read-only and backed by the file, so dropped pages come back
                 // with the same contents; only private anonymous or written pages would be lost.
                 let _ = unsafe {
-                    map.unchecked_advise_range(
-                        memmap2::UncheckedAdvice::DontNeed,
-                        range.start,
-                        end - range.start,
-                    )
+                    map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start)
                 };
             }
         }

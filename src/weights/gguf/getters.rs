@@ -1,6 +1,7 @@
 use super::error::GgufError;
 use super::file::Gguf;
-use super::value::Value;
+use super::value::{Value, ValueType};
+use crate::base::Texts;
 
 /// Typed access to the metadata. A missing key is `None`; a key of another type is an error.
 /// Integers are accepted in any width that holds the value.
@@ -25,22 +26,21 @@ impl Gguf {
         self.get(key, "a bool", Value::as_bool)
     }
 
-    pub fn strings(&self, key: &str) -> Result<Option<Vec<String>>, GgufError> {
-        let wanted = "an array of strings in UTF-8";
-        self.get(key, wanted, |value| {
-            let array = value.as_array()?;
-            let strings = array.strings().map(|text| text.map(str::to_owned)).collect::<Result<Vec<_>, _>>();
-            strings.ok().filter(|strings| strings.len() == array.len())
-        })
+    /// Strings that stay in the file.
+    pub fn texts(&self, key: &str) -> Result<Option<Texts>, GgufError> {
+        self.get(key, "an array of strings in UTF-8", |value| value.as_array()?.texts())
     }
 
     pub fn f32s(&self, key: &str) -> Result<Option<Vec<f32>>, GgufError> {
-        self.get(key, "an array of floats", |value| elements(value, |v| v.as_f32()))
+        self.get(key, "an array of floats", |value| {
+            words(value, ValueType::F32, f32::from_le_bytes).or_else(|| elements(value, |v| v.as_f32()))
+        })
     }
 
     pub fn i32s(&self, key: &str) -> Result<Option<Vec<i32>>, GgufError> {
         self.get(key, "an array of integers of 32 bits", |value| {
-            elements(value, |v| v.as_i64()?.try_into().ok())
+            words(value, ValueType::I32, i32::from_le_bytes)
+                .or_else(|| elements(value, |v| v.as_i64()?.try_into().ok()))
         })
     }
 
@@ -77,8 +77,8 @@ impl Gguf {
         self.require(key, self.f32(key)?)
     }
 
-    pub fn require_strings(&self, key: &str) -> Result<Vec<String>, GgufError> {
-        self.require(key, self.strings(key)?)
+    pub fn require_texts(&self, key: &str) -> Result<Texts, GgufError> {
+        self.require(key, self.texts(key)?)
     }
 
     fn require<T>(&self, key: &str, value: Option<T>) -> Result<T, GgufError> {
@@ -102,6 +102,12 @@ impl Gguf {
             }),
         }
     }
+}
+
+/// The short way for large arrays: of elements of exactly that type, four bytes each.
+fn words<T>(value: &Value, element: ValueType, read: impl Fn([u8; 4]) -> T) -> Option<Vec<T>> {
+    let array = value.as_array().filter(|array| array.element() == element)?;
+    Some(array.bytes().as_chunks().0.iter().map(|word| read(*word)).collect())
 }
 
 fn elements<T>(value: &Value, convert: impl Fn(Value) -> Option<T>) -> Option<Vec<T>> {

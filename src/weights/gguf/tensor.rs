@@ -1,4 +1,5 @@
 use super::error::Damage;
+use super::file::Gguf;
 use super::ggml::GgmlType;
 use crate::weights::{BlockFormat, decode};
 use std::ops::Range;
@@ -30,6 +31,7 @@ pub struct Tensor<'a> {
     pub info: &'a TensorInfo,
     /// `info.bytes` of whole blocks, row after row.
     pub data: &'a [u8],
+    pub(super) file: &'a Gguf,
 }
 
 impl TensorInfo {
@@ -61,6 +63,12 @@ impl<'a> Tensor<'a> {
     pub fn row(&self, index: usize) -> &'a [u8] {
         let len = self.info.row_bytes();
         &self.data[index * len..][..len]
+    }
+
+    /// Gives back the memory of some rows once they are copied: [`Gguf::advise_dontneed`].
+    pub fn release(&self, rows: Range<usize>) {
+        let (start, len) = (self.info.offset, self.info.row_bytes());
+        self.file.advise_dontneed(start + rows.start * len..start + rows.end * len);
     }
 
     /// All weights, decoded.

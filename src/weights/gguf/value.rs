@@ -1,9 +1,9 @@
 use super::bytes::Bytes;
 use super::cursor::Cursor;
 use super::error::Damage;
+use crate::base::Texts;
 use std::fmt;
 use std::ops::Range;
-use std::str::Utf8Error;
 use std::sync::Arc;
 
 /// A value of the metadata.
@@ -205,6 +205,9 @@ impl Value {
     }
 }
 
+/// Bytes of a string's length, which stands before it.
+const LENGTH: usize = 8;
+
 impl Array {
     fn read(cursor: &mut Cursor<'_>, file: &Arc<Bytes>) -> Result<Array, Damage> {
         let start = cursor.position();
@@ -244,6 +247,11 @@ impl Array {
         self.len == 0
     }
 
+    /// All elements as they lie in the file.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.file[self.range.clone()]
+    }
+
     /// Every element, read from the file as the iterator goes.
     pub fn values(&self) -> impl Iterator<Item = Value> {
         let mut cursor = Cursor::new(&self.file[..self.range.end], self.range.start);
@@ -258,8 +266,20 @@ impl Array {
         (0..len).map(move |_| cursor.string().expect("checked when it was opened"))
     }
 
-    pub fn strings(&self) -> impl Iterator<Item = Result<&str, Utf8Error>> {
-        self.string_bytes().map(std::str::from_utf8)
+    /// Every string, left in the file; `None` where the elements are something else or no UTF-8.
+    pub fn texts(&self) -> Option<Texts> {
+        if self.element != ValueType::String {
+            return None;
+        }
+        let mut starts = Vec::with_capacity(self.len + 1);
+        let mut start = LENGTH;
+        for text in self.string_bytes() {
+            std::str::from_utf8(text).ok()?;
+            starts.push(u32::try_from(start).ok()?);
+            start += text.len() + LENGTH;
+        }
+        starts.push(u32::try_from(start).ok()?);
+        Some(Texts::in_buffer(self.file.clone(), self.range.start, starts, LENGTH))
     }
 }
 
