@@ -3,7 +3,7 @@
 //! Every token's sum is built in the same order whatever stands beside it in the batch, so a row's
 //! result does not depend on the batch, to the bit: batched equals solo, chunked equals whole.
 //!
-//! A group of tokens reads the tile as it lies. For more, a stretch of the tile is unpacked into a [`Panel`],
+//! A few groups of tokens read the tile as it lies. For more, a stretch of the tile is unpacked into a [`Panel`],
 //! which stays in the first-level cache while group after group of tokens is multiplied with it: 16
 //! rows by [`Simd::TOKENS`] tokens of sums are held in registers.
 
@@ -88,20 +88,26 @@ unsafe fn quantized<S: Simd, L: Layout>(tile: &[u8], tokens: &Tokens, panel: &mu
     assert!(q.cols() == tokens.cols);
     // SAFETY: the caller's.
     unsafe {
-        // Where registers hold it all, one group of tokens needs no panel.
-        if sums.len() <= if S::TOKENS == 8 { 8 } else { 3 } {
-            let group = q.groups(tokens.rows.clone()).next().expect("some tokens");
-            return match sums.len() {
-                1 => few_tokens::<S, L, 1>(tile, group, sums),
-                2 => few_tokens::<S, L, 2>(tile, group, sums),
-                3 => few_tokens::<S, L, 3>(tile, group, sums),
-                4 if S::TOKENS == 8 => few_tokens::<S, L, 4>(tile, group, sums),
-                5 if S::TOKENS == 8 => few_tokens::<S, L, 5>(tile, group, sums),
-                6 if S::TOKENS == 8 => few_tokens::<S, L, 6>(tile, group, sums),
-                7 if S::TOKENS == 8 => few_tokens::<S, L, 7>(tile, group, sums),
-                8 if S::TOKENS == 8 => few_tokens::<S, L, 8>(tile, group, sums),
-                n => unreachable!("{n} tokens in a group"),
-            };
+        // Few groups, or one where registers hold it all, need no panel: four bits are quickly unpacked.
+        let few = if L::DOTS == 8 { 4 * S::TOKENS } else { S::TOKENS };
+        if sums.len() <= if S::TOKENS == 8 { few } else { 3 } {
+            let mut sums = sums;
+            for group in q.groups(tokens.rows.clone()) {
+                let (some, rest) = sums.split_at_mut(group.tokens);
+                sums = rest;
+                match group.tokens {
+                    1 => few_tokens::<S, L, 1>(tile, group, some),
+                    2 => few_tokens::<S, L, 2>(tile, group, some),
+                    3 => few_tokens::<S, L, 3>(tile, group, some),
+                    4 if S::TOKENS == 8 => few_tokens::<S, L, 4>(tile, group, some),
+                    5 if S::TOKENS == 8 => few_tokens::<S, L, 5>(tile, group, some),
+                    6 if S::TOKENS == 8 => few_tokens::<S, L, 6>(tile, group, some),
+                    7 if S::TOKENS == 8 => few_tokens::<S, L, 7>(tile, group, some),
+                    8 if S::TOKENS == 8 => few_tokens::<S, L, 8>(tile, group, some),
+                    n => unreachable!("{n} tokens in a group"),
+                }
+            }
+            return;
         }
         sums.fill(Sums([0.0; TILE]));
         let subs = tokens.cols / 32;
