@@ -1,10 +1,12 @@
 //! Files that cannot be run are refused with the key or tensor that is wrong; nothing is guessed.
 #![allow(clippy::unwrap_used)]
 
-use glassbox::compute::cpu::Cpu;
+mod support;
+
 use glassbox::model::{LoadError, LoadOptions, Loaded, load};
 use glassbox::weights::{BlockFormat, Gguf, GgufWriter};
 use std::path::Path;
+use support::cpu;
 
 const DIM: usize = 32;
 const VOCAB: usize = 8;
@@ -69,7 +71,7 @@ impl Tiny {
         }
         let file = Gguf::from_bytes(Path::new("tiny.gguf"), writer.to_bytes()).unwrap();
         let options = LoadOptions { max_batched_tokens: 16, ..LoadOptions::default() };
-        load(&file, Cpu::new(Some(1)), &options, &|_, _| ())
+        load(&file, cpu(1), &options, &|_, _| ())
     }
 
     fn refused(self) -> String {
