@@ -80,6 +80,18 @@ fn prefill_128_tokens(bencher: Bencher, name: &str) {
     });
 }
 
+/// An operation with next to nothing in it: 32 rows of 4 numbers, two tiles. What it takes on two threads
+/// more than on one is what it costs to hand work over and to wait for it.
+#[divan::bench(args = [1, 2])]
+fn smallest_operation(bencher: Bencher, threads: usize) {
+    let mut cpu = Cpu::new(Some(threads));
+    let w = matrix_of(&mut cpu, BlockFormat::F32, 32, 4);
+    let (x, mut out) = (vec![0.5; 4], vec![0.0; 32]);
+    bencher.bench_local(|| {
+        cpu.project(&mut out, &x, 1, None, &w, Write::Store { bias: None }).expect("the CPU does not fail");
+    });
+}
+
 /// One token of SmolLM2 attends to its past: a layer.
 #[divan::bench(args = [16, 256, 2048, 8192])]
 fn attention_at_depth(bencher: Bencher, depth: usize) {

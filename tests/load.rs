@@ -1,11 +1,13 @@
 //! Files that cannot be run are refused with the key or tensor that is wrong; nothing is guessed.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use glassbox::compute::Backend;
-use glassbox::compute::cpu::Cpu;
 use glassbox::model::{LoadError, LoadOptions, Loaded, load};
 use glassbox::weights::{BlockFormat, Gguf, GgufWriter};
 use std::path::Path;
+use support::cpu;
 
 const DIM: usize = 32;
 const VOCAB: usize = 8;
@@ -70,7 +72,7 @@ impl Tiny {
         }
         let file = Gguf::from_bytes(Path::new("tiny.gguf"), writer.to_bytes()).unwrap();
         let options = LoadOptions { max_batched_tokens: 16, ..LoadOptions::default() };
-        load(&file, Cpu::new(Some(1)), &options, &|_, _| ())
+        load(&file, cpu(1), &options, &|_, _| ())
     }
 
     fn refused(self) -> String {
@@ -150,7 +152,7 @@ fn packed_weights_leave_nothing_of_the_file_in_memory() {
     let file = Gguf::open(&path).unwrap();
     let tensor = file.require_tensor("w").unwrap();
     assert!(tensor.data.iter().any(|byte| *byte > 0) && resident_kib(&path) > 0);
-    Cpu::new(Some(2)).matrix(&[tensor]).unwrap();
+    support::cpu(2).matrix(&[tensor]).unwrap();
     let left = resident_kib(&path);
     assert!(left < 256, "{left} KiB of {} are still mapped", tensor.data.len() >> 10);
 }

@@ -7,7 +7,7 @@ mod support;
 use glassbox::compute::cpu::Isa;
 use glassbox::model::{Outputs, Runner};
 use safetensors::SafeTensors;
-use support::{Driven, fixture, load, logits, own_blocks, run};
+use support::{Driven, fixture, isa, load, logits, own_blocks, run};
 
 const CASES: [&str; 4] = ["llama", "llama_f16_linear_rope", "qwen2", "gemma3_text_std"];
 
@@ -98,7 +98,7 @@ fn whole(runner: &mut dyn Runner, tokens: &[u32]) -> Vec<Vec<f32>> {
 #[test]
 fn chunks_of_any_size_equal_the_whole_to_the_bit() {
     for case in CASES {
-        let mut runner = load(&fixture(&format!("gguf/{case}.gguf")), 2, Isa::detect());
+        let mut runner = load(&fixture(&format!("gguf/{case}.gguf")), 2, isa());
         let (tokens, vocab) = (prompt(120), runner.limits().vocab_size);
         let expected = whole(&mut *runner, &tokens);
         for chunk in [1, 3, 16, 17, 64] {
@@ -123,7 +123,7 @@ fn chunks_of_any_size_equal_the_whole_to_the_bit() {
 #[test]
 fn batched_equals_solo_to_the_bit() {
     for case in CASES {
-        let mut runner = load(&fixture(&format!("gguf/{case}.gguf")), 2, Isa::detect());
+        let mut runner = load(&fixture(&format!("gguf/{case}.gguf")), 2, isa());
         let vocab = runner.limits().vocab_size;
         let prompts: Vec<Vec<u32>> =
             (1..=6).map(|i| prompt(7 * i).into_iter().map(|t| (t + i as u32) % 380).collect()).collect();
@@ -156,9 +156,9 @@ fn the_number_of_threads_changes_nothing() {
     for case in CASES {
         let path = fixture(&format!("gguf/{case}.gguf"));
         let tokens = prompt(90);
-        let expected = whole(&mut *load(&path, 1, Isa::detect()), &tokens);
+        let expected = whole(&mut *load(&path, 1, isa()), &tokens);
         for threads in [2, 3, 5] {
-            assert!(whole(&mut *load(&path, threads, Isa::detect()), &tokens) == expected);
+            assert!(whole(&mut *load(&path, threads, isa()), &tokens) == expected);
         }
     }
 }

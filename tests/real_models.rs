@@ -4,13 +4,12 @@
 
 mod support;
 
-use glassbox::compute::cpu::Isa;
 use glassbox::model::Outputs;
 use glassbox::sample::Sampled;
 use glassbox::weights::{Catalogue, ModelDirs, find};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
-use support::{Driven, load, own_blocks, run};
+use support::{Driven, isa, load, own_blocks, run};
 
 const PROMPTS: [&str; 4] = ["chat", "code", "long", "multilingual"];
 
@@ -69,7 +68,7 @@ fn check(model: &str) {
         eprintln!("skipped: {model} is not on disk; `glassbox models pull {model}` fetches it");
         return;
     };
-    let mut runner = load(&found.path, 2, Isa::detect());
+    let mut runner = load(&found.path, 2, isa());
     let blocks = own_blocks(&*runner, 1, 512);
     let (mut agreeing, mut positions, mut kl) = (0, 0, 0.0);
     for prompt in PROMPTS {

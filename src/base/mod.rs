@@ -1,7 +1,8 @@
 //! What every layer may lean on: time, memory, small numbers, small words. No policy, and no I/O but
-//! a look at what the system says of memory.
+//! a look at what the system says of memory and cores.
 
 mod clock;
+mod cores;
 mod histogram;
 mod memory;
 mod nearest;
@@ -12,6 +13,7 @@ mod visible;
 mod wide;
 
 pub use clock::Clock;
+pub use cores::Cores;
 pub use histogram::Summary;
 pub use memory::Memory;
 pub use nearest::nearest;

@@ -49,6 +49,12 @@ pub struct EngineFlags {
     /// Worker threads [default: one for each physical core]
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = checked("threads"))]
     pub threads: Option<String>,
+    /// Bind each compute thread to a core of its own; on Linux, ignored elsewhere
+    #[arg(long)]
+    pub pin_threads: bool,
+    /// What the kernels use: portable, avx2, avx-vnni or avx512-vnni [default: the best there is]
+    #[arg(long, value_name = "NAME", value_parser = checked("instruction_set"))]
+    pub instruction_set: Option<String>,
     /// auto or cpu; this version runs on the CPU
     #[arg(long, value_name = "DEVICE", value_parser = checked("device"))]
     pub device: Option<String>,
@@ -252,10 +258,13 @@ impl SamplingFlags {
 
 impl EngineFlags {
     pub fn given(&self) -> Vec<Given> {
-        let offline = self.offline.then(|| "true".to_owned());
+        let on = |flag: bool| flag.then(|| "true".to_owned());
+        let (offline, pin_threads) = (on(self.offline), on(self.pin_threads));
         let mut given = flags([
             ("ctx", &self.ctx),
             ("threads", &self.threads),
+            ("pin_threads", &pin_threads),
+            ("instruction_set", &self.instruction_set),
             ("device", &self.device),
             ("kv_memory", &self.kv_memory),
             ("memory_utilization", &self.memory_utilization),

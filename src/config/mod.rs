@@ -26,4 +26,4 @@ pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, SamplingFlags, ShowRe
 pub use options::{Device, Options, SETTINGS, SettingSpec, parse_bytes};
 pub use paths::Paths;
 pub use resolve::{Given, Origin, SettingRow, Settings};
-pub use settings::EngineSettings;
+pub use settings::{EngineSettings, INSTRUCTION_SETS};

@@ -1,4 +1,4 @@
-use super::EngineSettings;
+use super::{EngineSettings, INSTRUCTION_SETS};
 use crate::protocol::yes_or_no;
 use std::path::PathBuf;
 
@@ -112,6 +112,27 @@ pub const SETTINGS: &[SettingSpec] = &[
         help: "worker threads; auto is one for each physical core",
         get: |o| auto(o.engine.threads),
         set: |o, typed| count_or_auto(typed, 1024).map(|x| o.engine.threads = x),
+    },
+    SettingSpec {
+        table: "engine",
+        name: "pin_threads",
+        help: "bind each compute thread to a core of its own; on Linux, ignored elsewhere",
+        get: |o| o.engine.pin_threads.to_string(),
+        set: |o, typed| yes_or_no(typed).map(|x| o.engine.pin_threads = x),
+    },
+    SettingSpec {
+        table: "engine",
+        name: "instruction_set",
+        help: "what the kernels use: portable, avx2, avx-vnni or avx512-vnni; auto is the best there is",
+        get: |o| o.engine.instruction_set.unwrap_or("auto").into(),
+        set: |o, typed| {
+            let known = INSTRUCTION_SETS.into_iter().find(|name| *name == typed);
+            if known.is_none() && typed != "auto" {
+                return Err("auto, portable, avx2, avx-vnni or avx512-vnni");
+            }
+            o.engine.instruction_set = known;
+            Ok(())
+        },
     },
     SettingSpec {
         table: "engine",
@@ -320,6 +341,8 @@ mod tests {
             memory_utilization: 0.35,
             host_kv_bytes: 2 << 30,
             kv_cache_dir: Some("/kv".into()),
+            pin_threads: true,
+            instruction_set: Some("avx2"),
             ..EngineSettings::default()
         };
         let shown = Options { models: Some("/m".into()), engine, ..Options::default() };
@@ -331,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_cache_could_use_is_refused() {
+    fn what_no_engine_could_use_is_refused() {
         for (name, bad) in [
             ("block_size", "0"),
             ("block_size", "257"),
@@ -342,6 +365,8 @@ mod tests {
             ("prefix_cache", "tree"),
             ("radix_eviction_policy", "oldest"),
             ("swap_space", "much"),
+            ("pin_threads", "some"),
+            ("instruction_set", "avx3"),
             ("kv_cache_dir_size", "0"),
         ] {
             let spec = SettingSpec::find(name).unwrap();

@@ -1,6 +1,9 @@
 use crate::protocol::{EvictionPolicy, KvCacheDtype, PrefixCache, SchedulerSettings};
 use std::path::PathBuf;
 
+/// What the CPU's kernels are made for, as `compute` spells it.
+pub const INSTRUCTION_SETS: [&str; 4] = ["portable", "avx2", "avx-vnni", "avx512-vnni"];
+
 /// How the engine schedules and how much it may hold. Names are vLLM's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineSettings {
@@ -28,6 +31,10 @@ pub struct EngineSettings {
     pub kv_cache_dir_bytes: usize,
     /// Worker threads; `None` is one for each physical core.
     pub threads: Option<usize>,
+    /// Each of them on a core of its own.
+    pub pin_threads: bool,
+    /// One of [`INSTRUCTION_SETS`]; `None` is the best that the processor has.
+    pub instruction_set: Option<&'static str>,
     /// Candidates traced for the sampling panel; 0 when nobody looks.
     pub trace_candidates: usize,
     /// Time the device's operations: [`StepRecord::operations`](crate::protocol::StepRecord::operations).
@@ -51,6 +58,8 @@ impl Default for EngineSettings {
             kv_cache_dir: None,
             kv_cache_dir_bytes: 4 << 30,
             threads: None,
+            pin_threads: false,
+            instruction_set: None,
             trace_candidates: 0,
             profile: false,
             kv_events: false,

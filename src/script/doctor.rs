@@ -2,7 +2,6 @@ use super::counted::counted;
 use super::json;
 use crate::base::{self, visible};
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -191,20 +190,11 @@ fn features() -> Vec<&'static str> {
     Vec::new()
 }
 
-/// What can really run at once: cores, without their twins, and no more than the process may use.
+/// What can really run at once: cores, without their twins, and no more than the process may use. The
+/// standard library knows of affinity and of control groups' quotas.
 pub fn physical_cores() -> usize {
     let logical = std::thread::available_parallelism().map_or(1, usize::from);
-    let listed = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| listed_cores(&text));
-    listed.unwrap_or(logical).clamp(1, logical)
-}
-
-/// Pairs of socket and core that Linux lists; `None` where it does not say.
-fn listed_cores(cpuinfo: &str) -> Option<usize> {
-    let cores: BTreeSet<_> = cpuinfo
-        .split("\n\n")
-        .filter_map(|cpu| Some((field(cpu, "physical id")?, field(cpu, "core id")?)))
-        .collect();
-    (!cores.is_empty()).then_some(cores.len())
+    base::Cores::now().map_or(logical, |cores| cores.physical).clamp(1, logical)
 }
 
 /// The value of the first `name : value` line.
@@ -219,15 +209,6 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn linux_tells_of_cores() {
-        let cpu =
-            |physical, core| format!("processor : 0\nphysical id\t: {physical}\ncore id\t\t: {core}\n\n");
-        let text = cpu(0, 0) + &cpu(0, 0) + &cpu(0, 1) + &cpu(1, 0);
-        assert_eq!(listed_cores(&text), Some(3));
-        assert_eq!(listed_cores("processor : 0\n"), None);
-    }
 
     #[test]
     fn a_missing_gpu_has_a_reason() {

@@ -1,10 +1,10 @@
 //! A model, the conversations held with it, and what each of them must say.
 
+use crate::cpu::cpu;
 use crate::drive::{Driver, Seen, Told, Word};
 use crate::modes::{Mode, Pool};
 use crate::talks::{Shape, Talk, talks};
 use glassbox::base::Clock;
-use glassbox::compute::cpu::Cpu;
 use glassbox::config::EngineSettings;
 use glassbox::engine::Engine;
 use glassbox::kv::most_blocks;
@@ -67,7 +67,7 @@ impl House {
                 kv_cache_bytes,
                 ..LoadOptions::default()
             };
-            load(&file, Cpu::new(Some(self.threads)), &options, &|_, _| ()).unwrap().runner
+            load(&file, cpu(self.threads), &options, &|_, _| ()).unwrap().runner
         };
         let ample = open(None);
         let Pool::Tight { percent } = pool else { return ample };

@@ -11,6 +11,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "../support/cpu.rs"]
+mod cpu;
 mod drive;
 mod house;
 mod modes;

@@ -13,6 +13,8 @@ mod breakpoints;
 mod cache;
 mod comparing;
 mod control;
+#[path = "../support/cpu.rs"]
+mod cpu;
 mod endings;
 mod groups;
 mod harness;

@@ -1,8 +1,8 @@
 //! The same promises on the real CPU runner with tiny checkpoints: full attention, and gemma3 with
 //! its sliding window. Keys and values are real here, so are copies of blocks.
 
+use crate::cpu::cpu;
 use crate::harness::*;
-use glassbox::compute::cpu::Cpu;
 use glassbox::model::{LoadOptions, Runner, load};
 use glassbox::protocol::*;
 use glassbox::weights::Gguf;
@@ -16,7 +16,7 @@ fn runner(model: &str, blocks: Option<usize>) -> Box<dyn Runner> {
     let file = Gguf::open(&path).unwrap();
     let open = |kv_cache_bytes| {
         let options = LoadOptions { kv_cache_bytes, max_batched_tokens: 64, ..LoadOptions::default() };
-        load(&file, Cpu::new(Some(1)), &options, &|_, _| ()).unwrap().runner
+        load(&file, cpu(1), &options, &|_, _| ()).unwrap().runner
     };
     let ample = open(None);
     match blocks {

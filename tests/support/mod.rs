@@ -1,5 +1,9 @@
 //! Driving a `Runner` by hand: what the parity tests share.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, unused_imports, clippy::unwrap_used)]
+
+mod cpu;
+
+pub use cpu::{cpu, isa};
 
 use glassbox::compute::cpu::{Cpu, Isa};
 use glassbox::model::{self, Batch, LoadOptions, Outputs, Row, Runner};

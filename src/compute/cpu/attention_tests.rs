@@ -5,12 +5,15 @@ use super::tests::{Random, dot};
 use super::*;
 use crate::compute::{CacheDtype, RopeStyle, RopeTable};
 use half::{bf16, f16};
+use proptest::prelude::*;
 
 /// A layer's attention over a paged cache whose unused cells are poisoned.
 struct Attending {
     spec: (usize, usize, usize), // heads, kv heads, head_dim
     window: Option<usize>,
     lens: Vec<usize>,
+    /// Dimensions that the rotation turns, which the textbook does not know.
+    turned: usize,
     /// Of all sequences, one after the other: [len, (heads + 2 kv_heads) * head_dim]
     qkv: Vec<f32>,
 }
@@ -23,11 +26,13 @@ struct Cut {
     chunk: usize,
     block_size: usize,
     dtype: CacheDtype,
+    /// Chunks of all sequences in one launch; else each in one of its own.
+    together: bool,
 }
 
 impl Cut {
     fn on(isa: Isa) -> Self {
-        Self { isa, threads: 2, chunk: 1000, block_size: 16, dtype: CacheDtype::F16 }
+        Self { isa, threads: 2, chunk: 1000, block_size: 16, dtype: CacheDtype::F16, together: false }
     }
 }
 
@@ -35,18 +40,38 @@ impl Attending {
     fn new(spec: (usize, usize, usize), window: Option<usize>, lens: &[usize], random: &mut Random) -> Self {
         let width = (spec.0 + 2 * spec.1) * spec.2;
         let qkv = random.reals(lens.iter().sum::<usize>() * width);
-        Self { spec, window, lens: lens.to_vec(), qkv }
+        Self { spec, window, lens: lens.to_vec(), turned: 0, qkv }
     }
 
     fn width(&self) -> usize {
         (self.spec.0 + 2 * self.spec.1) * self.spec.2
     }
 
+    /// One of the sequences.
+    fn alone(&self, sequence: usize) -> Self {
+        let first = self.lens[..sequence].iter().sum::<usize>() * self.width();
+        let len = self.lens[sequence];
+        Self { lens: vec![len], qkv: self.qkv[first..][..len * self.width()].to_vec(), ..*self }
+    }
+
+    /// What each launch computes: chunks of sequences, from a position on.
+    fn launches(&self, cut: Cut) -> Vec<Vec<(usize, usize)>> {
+        let chunks = |(sequence, len): (usize, &usize)| {
+            (0..*len).step_by(cut.chunk).map(move |start| (sequence, start)).collect::<Vec<_>>()
+        };
+        let mut all: Vec<_> = self.lens.iter().enumerate().flat_map(chunks).collect();
+        if !cut.together {
+            return all.into_iter().map(|chunk| vec![chunk]).collect();
+        }
+        all.sort_by_key(|(_, start)| *start);
+        all.chunk_by(|a, b| a.1 == b.1).map(<[_]>::to_vec).collect()
+    }
+
     /// Everything at once, or each sequence in chunks; without the blocks that its window has left
     /// behind.
     fn run(&self, cut: Cut) -> Vec<f32> {
         let (heads, kv_heads, head_dim) = self.spec;
-        let Cut { isa, threads, chunk, block_size, dtype } = cut;
+        let Cut { isa, threads, chunk, block_size, dtype, .. } = cut;
         let mut cpu = Cpu::with_isa(Some(threads), isa);
         let blocks: usize = self.lens.iter().map(|len| len.div_ceil(block_size)).sum();
         let shape = CacheShape { blocks: blocks + 1, block_size, kv_heads, head_dim, dtype };
@@ -56,37 +81,51 @@ impl Attending {
         for (i, byte) in cache.bytes_mut().iter_mut().enumerate() {
             *byte = [0xff, 0x7f, 0xff, 0x7b, 0xff, 0xff, 0xff, 0x7f][i % 8];
         }
-        let mut out = vec![0.0; self.lens.iter().sum::<usize>() * heads * head_dim];
-        let (mut first, mut free) = (0, 1..=blocks as u32);
-        for len in &self.lens {
-            // Blocks lie in no particular order.
+        let mut free = 1..=blocks as u32;
+        // Blocks lie in no particular order.
+        let table_of = |len: &usize| {
             let mut table: Vec<u32> = free.by_ref().take(len.div_ceil(block_size)).collect();
             table.reverse();
-            for start in (0..*len).step_by(chunk) {
+            table
+        };
+        let mut tables: Vec<_> = self.lens.iter().map(table_of).collect();
+        let mut out = vec![f32::NAN; self.lens.iter().sum::<usize>() * heads * head_dim];
+        let frequencies: Vec<f32> = (0..self.turned / 2).map(|i| 0.7f32.powi(i as i32)).collect();
+        for launch in self.launches(cut) {
+            let (mut qkv, mut positions, mut places) = (Vec::new(), Vec::new(), Vec::new());
+            for (sequence, start) in &launch {
                 let gone = self.window.map_or(0, |w| (start + 1).saturating_sub(w)) / block_size;
-                table[..gone].fill(0);
-                let rows = chunk.min(len - start);
-                let mut rope = RopeTable::new(RopeStyle::Halves);
-                rope.fill(start..start + rows, &[]);
-                let spec = AttentionSpec {
-                    heads,
-                    kv_heads,
-                    head_dim,
-                    scale: 0.25,
-                    window: self.window,
-                    query_norm: None,
-                    key_norm: None,
-                    rope: &rope,
-                };
-                let at = (first + start) * self.width();
-                let mut qkv = self.qkv[at..][..rows * self.width()].to_vec();
-                let spans = [Span { first: 0, len: rows, start, table: &table }];
-                cpu.store_kv(&mut qkv, &spans, &spec, &mut cache).unwrap();
-                let mut part = vec![f32::NAN; rows * heads * head_dim];
-                cpu.attend(&mut part, &qkv, &spans, &spec, &cache).unwrap();
-                out[(first + start) * heads * head_dim..][..part.len()].copy_from_slice(&part);
+                tables[*sequence][..gone].fill(0);
+                let (len, first) = (self.lens[*sequence], self.lens[..*sequence].iter().sum::<usize>());
+                let end = len.min(start + chunk);
+                let at = (first + start) * self.width()..(first + end) * self.width();
+                places.push((first + start, positions.len(), end - start));
+                qkv.extend_from_slice(&self.qkv[at]);
+                positions.extend(*start..end);
             }
-            first += len;
+            let span = |((sequence, start), (_, first, len)): (&(usize, usize), &(usize, usize, usize))| {
+                Span { first: *first, len: *len, start: *start, table: &tables[*sequence] }
+            };
+            let spans: Vec<Span> = launch.iter().zip(&places).map(span).collect();
+            let mut rope = RopeTable::new(RopeStyle::Halves);
+            rope.fill(positions.iter().copied(), &frequencies);
+            let spec = AttentionSpec {
+                heads,
+                kv_heads,
+                head_dim,
+                scale: 0.25,
+                window: self.window,
+                query_norm: None,
+                key_norm: None,
+                rope: &rope,
+            };
+            cpu.store_kv(&mut qkv, &spans, &spec, &mut cache).unwrap();
+            let mut part = vec![f32::NAN; positions.len() * heads * head_dim];
+            cpu.attend(&mut part, &qkv, &spans, &spec, &cache).unwrap();
+            for (to, from, len) in places {
+                let row = heads * head_dim;
+                out[to * row..][..len * row].copy_from_slice(&part[from * row..][..len * row]);
+            }
         }
         out
     }
@@ -226,6 +265,84 @@ fn attention_does_not_depend_on_the_block_size() {
                     assert!(attending.run(cut) == expected, "window {window:?}, {cut:?}");
                 }
             }
+        }
+    }
+}
+
+/// A layer, what attends in it, and another way to cut the same work.
+#[derive(Clone, Debug)]
+struct Layer {
+    spec: (usize, usize, usize),
+    window: Option<usize>,
+    lens: Vec<usize>,
+    cuts: [Cut; 2],
+    seed: u32,
+}
+
+/// Short sequences under many heads, or one that goes past the edges of splits, which lie at 256 and
+/// 512, under a few. Chunks begin at the edges of blocks and splits and beside them.
+fn layer() -> impl Strategy<Value = Layer> {
+    let short = prop::collection::vec(1..50usize, 1..=3);
+    let long = (250..530usize, 1..20usize).prop_map(|(long, short)| vec![short, long]);
+    let heads = |most: usize, dims: &'static [usize]| (1..=9usize, 1..=most, prop::sample::select(dims));
+    let shape = prop_oneof![
+        4 => (short, heads(3, &[16, 48, 64, 80, 128, 256])),
+        1 => (long, heads(1, &[16, 48])),
+    ];
+    let window = prop::option::of(prop_oneof![1..40usize, 250..300usize]);
+    let cut = || {
+        let sizes = prop::sample::select(vec![1, 2, 5, 16, 17, 32, 256usize]);
+        let chunk = prop::sample::select(vec![1, 3, 7, 16, 17, 32, 255, 256, 257, 1000usize]);
+        (sizes, chunk, 1..=3usize, any::<bool>())
+    };
+    let dtype = prop::sample::select(DTYPES.to_vec());
+    (shape, window, dtype, [cut(), cut()], any::<u32>()).prop_map(
+        |((lens, heads), window, dtype, cuts, seed)| {
+            let cuts = cuts.map(|(block_size, chunk, threads, together)| Cut {
+                isa: Isa::Portable,
+                threads,
+                chunk,
+                block_size,
+                dtype,
+                together,
+            });
+            let (group, kv_heads, dim) = heads;
+            Layer { spec: (group * kv_heads, kv_heads, dim), window, lens, cuts, seed }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.min(if cfg!(debug_assertions) { 16 } else { 100 }),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn attention_is_right_whatever_the_shape_and_the_same_however_it_is_cut(layer in layer()) {
+        let Layer { spec, window, lens, cuts: [cut, other], seed } = layer;
+        let mut attending = Attending::new(spec, window, &lens, &mut Random(u64::from(seed)));
+        let expected = attending.twin(cut.dtype);
+        let mut vectors: Option<Vec<f32>> = None;
+        for isa in Isa::available() {
+            attending.turned = 0;
+            let out = attending.run(Cut { isa, ..cut });
+            let error = worst(&out, &expected);
+            prop_assert!(error < 3e-6, "{isa}: {error}");
+            // Fused multiply-adds are the same in every set that has them.
+            if isa != Isa::Portable {
+                prop_assert!(*vectors.get_or_insert_with(|| out.clone()) == out, "{isa} differs");
+            }
+            attending.turned = spec.2;
+            let out = attending.run(Cut { isa, ..cut });
+            prop_assert!(out.iter().all(|x| x.is_finite()));
+            prop_assert!(attending.run(Cut { isa, ..other }) == out, "{isa}: cut otherwise");
+            let sequence = seed as usize % lens.len();
+            let row = spec.0 * spec.2;
+            let first = lens[..sequence].iter().sum::<usize>() * row;
+            let alone = attending.alone(sequence).run(Cut { isa, ..other });
+            prop_assert!(alone == out[first..][..alone.len()], "{isa}: sequence {sequence} alone");
         }
     }
 }

@@ -8,6 +8,7 @@ mod format;
 mod limits;
 mod matmul;
 mod matrix;
+mod pin;
 mod pool;
 mod project;
 mod rows;
@@ -16,6 +17,8 @@ mod simd;
 
 #[cfg(test)]
 mod attention_tests;
+#[cfg(test)]
+mod kernel_tests;
 #[cfg(test)]
 mod tests;
 
@@ -77,6 +80,14 @@ impl Cpu {
         }
     }
 
+    /// Binds every compute thread to a core of its own: the workers now, the thread that computes when
+    /// a forward pass begins. Fails when there are more threads than cores; on Linux only, elsewhere
+    /// nothing is bound.
+    pub fn pinned(mut self) -> Result<Self> {
+        self.pool.pin()?;
+        Ok(self)
+    }
+
     fn cores() -> usize {
         std::thread::available_parallelism().map_or(1, |n| n.get())
     }
@@ -117,6 +128,8 @@ impl Backend for Cpu {
     }
 
     fn embed(&mut self, out: &mut Vec<f32>, table: &Table, tokens: &[u32], scale: f32) -> Result<()> {
+        // Every forward pass begins here. Loading does not: whoever is started meanwhile stays free.
+        self.pool.pin_caller()?;
         let tensor = table.file.require_tensor(&table.tensor).map_err(|e| DeviceError(e.to_string()))?;
         let (cols, format) = (tensor.info.dims[0], tensor.info.format);
         let row_bytes = cols / format.block_len() * format.block_bytes();
@@ -138,7 +151,7 @@ impl Backend for Cpu {
         w: &Matrix,
         write: Write<Self>,
     ) -> Result<()> {
-        let tokens = self.prepare(x, rows, norm, w);
+        let tokens = self.prepare(x, rows, norm, &[w]);
         self.multiply(out, x, tokens, w, write);
         Ok(())
     }
@@ -151,7 +164,7 @@ impl Backend for Cpu {
         norm: Option<Norm<Self>>,
         gate: Gate<Self>,
     ) -> Result<()> {
-        let tokens = self.prepare(x, rows, norm, gate.gate);
+        let tokens = self.prepare(x, rows, norm, &[gate.gate, gate.up]);
         self.multiply_gated(out, x, tokens, gate);
         Ok(())
     }

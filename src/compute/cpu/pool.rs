@@ -10,6 +10,8 @@
 //! one. A worker that lost its core to a neighbour delays an operation by one task at most, and by
 //! nothing if it slept through it.
 
+use super::pin::{self, Bound};
+use crate::compute::Result;
 use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,6 +24,9 @@ const SPINS: u32 = 2_000;
 pub(super) struct Pool {
     shared: Arc<Shared>,
     workers: Vec<(Thread, JoinHandle<()>)>,
+    /// The caller's processor, where threads are pinned, and the last caller.
+    home: Option<usize>,
+    caller: Option<Bound>,
 }
 
 struct Shared {
@@ -87,7 +92,28 @@ impl Pool {
                 (handle.thread().clone(), handle)
             })
             .collect();
-        Self { shared, workers }
+        Self { shared, workers, home: None, caller: None }
+    }
+
+    /// Binds each worker to a processor of its own, and keeps one for the caller.
+    pub(super) fn pin(&mut self) -> Result<()> {
+        let processors = pin::processors(self.threads())?;
+        for ((_, worker), processor) in self.workers.iter().zip(processors.iter().skip(1)) {
+            pin::bind_worker(worker, *processor)?;
+        }
+        self.home = processors.first().copied();
+        Ok(())
+    }
+
+    /// Binds the calling thread to the caller's processor, and lets the one before it go: threads that
+    /// it starts would be bound as well.
+    pub(super) fn pin_caller(&mut self) -> Result<()> {
+        let Some(home) = self.home else { return Ok(()) };
+        if !self.caller.as_ref().is_some_and(Bound::is_this_thread) {
+            self.caller.take().into_iter().for_each(Bound::release);
+            self.caller = Some(Bound::this_thread(home)?);
+        }
+        Ok(())
     }
 
     pub(super) fn threads(&self) -> usize {
@@ -152,6 +178,7 @@ impl Drop for Closing<'_> {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        self.caller.take().into_iter().for_each(Bound::release);
         self.shared.stop.store(true, Ordering::SeqCst);
         self.shared.state.fetch_add(1 << 32, Ordering::SeqCst);
         for (thread, handle) in self.workers.drain(..) {
@@ -231,7 +258,9 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn every_task_runs_once_also_after_a_nap() {
@@ -244,7 +273,7 @@ mod tests {
             });
             assert!(counts.iter().all(|c| c.load(Ordering::Relaxed) == 1));
             if round % 50 == 49 {
-                thread::sleep(std::time::Duration::from_millis(5));
+                thread::sleep(Duration::from_millis(5));
             }
         }
     }
@@ -261,5 +290,115 @@ mod tests {
             done.fetch_add(1, Ordering::Relaxed);
         });
         assert_eq!(done.into_inner(), 64);
+    }
+
+    /// A worker that has lost its core holds one task; the rest of its stretch is done by others.
+    #[test]
+    fn a_worker_that_is_held_up_keeps_one_task_and_no_more() {
+        let (pool, done) = (Pool::new(2), AtomicUsize::new(0));
+        let by_worker = AtomicUsize::new(0);
+        let began = AtomicBool::new(false);
+        pool.run(64, |_, thread| {
+            if thread == 1 {
+                by_worker.fetch_add(1, Ordering::SeqCst);
+                began.store(true, Ordering::SeqCst);
+                // Held up until everything else is done.
+                while done.load(Ordering::SeqCst) < 63 {
+                    thread::yield_now();
+                }
+            } else {
+                while !began.load(Ordering::SeqCst) {
+                    thread::yield_now();
+                }
+            }
+            done.fetch_add(1, Ordering::SeqCst);
+        });
+        assert_eq!((done.into_inner(), by_worker.into_inner()), (64, 1));
+    }
+
+    /// What the system counts for the worker while nothing is asked of it.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn an_idle_worker_takes_no_time() {
+        use std::os::unix::thread::JoinHandleExt;
+        let pool = Pool::new(2);
+        let (mut clock, worker) = (0, pool.workers[0].1.as_pthread_t());
+        // SAFETY: the worker lives as long as its pool.
+        assert_eq!(unsafe { libc::pthread_getcpuclockid(worker, &mut clock) }, 0);
+        let used = || {
+            let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: as above, and the result has its place.
+            assert_eq!(unsafe { libc::clock_gettime(clock, &mut time) }, 0);
+            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        };
+        pool.run(64, |_, _| ());
+        let parked = || pool.shared.parked[0].load(Ordering::SeqCst);
+        (0..400).take_while(|_| !parked()).for_each(|_| thread::sleep(Duration::from_millis(5)));
+        thread::sleep(Duration::from_millis(5));
+        let before = used();
+        thread::sleep(Duration::from_millis(200));
+        let spent = used() - before;
+        // Not one of its spells of spinning, which take some 50 microseconds.
+        assert!(spent < Duration::from_micros(20), "{spent:?} of 200 ms");
+    }
+
+    #[cfg(target_os = "linux")]
+    mod pinned {
+        use super::*;
+        use crate::base::Cores;
+        use std::sync::{Barrier, Mutex};
+
+        /// Where each of the pool's threads may run.
+        fn places(pool: &Pool) -> Vec<Vec<usize>> {
+            let places = Mutex::new(vec![Vec::new(); pool.threads()]);
+            let everyone = Barrier::new(pool.threads());
+            pool.run(pool.threads(), |_, thread| {
+                everyone.wait();
+                places.lock().unwrap()[thread] = here();
+            });
+            places.into_inner().unwrap()
+        }
+
+        /// Processors in order.
+        fn here() -> Vec<usize> {
+            let mut here = Cores::now().unwrap().processors;
+            here.sort_unstable();
+            here
+        }
+
+        #[test]
+        fn every_thread_has_a_processor_of_its_own_and_the_caller_gets_its_others_back() {
+            let (all, free) = (Cores::now().unwrap().processors, here());
+            let threads = all.len().min(4);
+            let mut pool = Pool::new(threads);
+            assert_eq!(places(&pool), vec![free.clone(); threads]);
+            pool.pin().unwrap();
+            assert_eq!(here(), free, "the caller is bound when it computes");
+            pool.pin_caller().unwrap();
+            let own: Vec<_> = all[..threads].iter().map(|processor| vec![*processor]).collect();
+            assert_eq!(places(&pool), own);
+            // Another caller takes the place of the first, who is free again.
+            thread::scope(|scope| {
+                let pool = &mut pool;
+                let other = scope.spawn(move || {
+                    pool.pin_caller().unwrap();
+                    here()
+                });
+                assert_eq!(other.join().unwrap(), own[0]);
+            });
+            assert_eq!(here(), free);
+            pool.pin_caller().unwrap();
+            assert_eq!(here(), own[0]);
+            drop(pool);
+            assert_eq!(here(), free);
+        }
+
+        #[test]
+        fn more_threads_than_cores_are_refused() {
+            let mut pool = Pool::new(here().len() + 1);
+            let refused = pool.pin().unwrap_err().to_string();
+            assert!(refused.ends_with(&format!("this process may use {}", here().len())), "{refused}");
+            assert_eq!(places(&pool), vec![here(); pool.threads()]);
+        }
     }
 }

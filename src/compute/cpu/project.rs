@@ -24,15 +24,17 @@ pub(super) struct Prepared {
 }
 
 impl Cpu {
-    /// Normalises the rows where asked, and turns them to bytes where the weights want bytes.
+    /// Normalises the rows where asked, and turns them to bytes where some of the matrices, which have
+    /// one number of columns, want bytes.
     pub(super) fn prepare(
         &mut self,
         x: &[f32],
         rows: usize,
         norm: Option<Norm<Self>>,
-        w: &Matrix,
+        matrices: &[&Matrix],
     ) -> Prepared {
-        let (isa, cols, wants_bytes) = (self.isa, w.cols, w.wants_bytes());
+        let (isa, cols) = (self.isa, matrices[0].cols);
+        let wants_bytes = matrices.iter().any(|w| w.wants_bytes());
         let prepared = Prepared { rows, normalised: norm.is_some() };
         if prepared.normalised && self.floats.len() < rows * cols {
             self.floats.resize(rows * cols, 0.0);

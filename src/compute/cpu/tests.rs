@@ -24,7 +24,7 @@ impl Random {
 }
 
 /// Random blocks with scales as real files have them: every bit of the weights used.
-fn random_blocks(format: BlockFormat, count: usize, random: &mut Random) -> Vec<u8> {
+pub(super) fn random_blocks(format: BlockFormat, count: usize, random: &mut Random) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..count * format.block_bytes()).map(|_| random.bits() as u8).collect();
     let mut half = |at: &mut [u8]| {
         let value = f16::from_f32(0.01 + 0.02 * (random.real() + 1.0));
@@ -51,12 +51,12 @@ fn random_f32(bits: &[u8]) -> [u8; 4] {
 }
 
 /// A file with one tensor `w` of the given rows.
-fn file(format: BlockFormat, rows: usize, cols: usize, blocks: Vec<u8>) -> Gguf {
+pub(super) fn file(format: BlockFormat, rows: usize, cols: usize, blocks: Vec<u8>) -> Gguf {
     let writer = GgufWriter::new("test").tensor("w", &[cols, rows], format, blocks);
     Gguf::from_bytes(Path::new("test.gguf"), writer.to_bytes()).unwrap()
 }
 
-fn rows_of(format: BlockFormat, blocks: &[u8], rows: usize, cols: usize) -> Vec<Vec<f32>> {
+pub(super) fn rows_of(format: BlockFormat, blocks: &[u8], rows: usize, cols: usize) -> Vec<Vec<f32>> {
     blocks
         .chunks_exact(cols / format.block_len() * format.block_bytes())
         .map(|row| {
@@ -70,7 +70,7 @@ fn rows_of(format: BlockFormat, blocks: &[u8], rows: usize, cols: usize) -> Vec<
 
 /// What the activations are once they are bytes: the twin multiplies these, so that what remains is
 /// the kernel's own rounding.
-fn as_bytes(x: &[f32]) -> Vec<f64> {
+pub(super) fn as_bytes(x: &[f32]) -> Vec<f64> {
     x.chunks(32)
         .flat_map(|block| {
             let largest = block.iter().fold(0f32, |m, x| m.max(x.abs()));
@@ -82,82 +82,6 @@ fn as_bytes(x: &[f32]) -> Vec<f64> {
 
 pub(super) fn dot(a: &[f32], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * b).sum()
-}
-
-#[test]
-fn products_equal_the_twin_in_every_format() {
-    let mut random = Random(7);
-    for format in BlockFormat::ALL {
-        for cols in [256, 768] {
-            let rows = 37; // two whole tiles and a part of one
-            let blocks = random_blocks(format, rows * cols / format.block_len(), &mut random);
-            let weights = rows_of(format, &blocks, rows, cols);
-            let gguf = file(format, rows, cols, blocks);
-            let x = random.reals(40 * cols);
-            let bias = random.reals(rows);
-            for isa in Isa::available() {
-                let mut cpu = Cpu::with_isa(Some(2), isa);
-                let w = cpu.matrix(&[gguf.require_tensor("w").unwrap()]).unwrap();
-                for tokens in [1, 2, 3, 4, 5, 6, 7, 40] {
-                    let mut out = vec![f32::NAN; tokens * rows];
-                    cpu.project(&mut out, &x, tokens, None, &w, Write::Store { bias: Some(&bias) }).unwrap();
-                    for t in 0..tokens {
-                        let x = &x[t * cols..][..cols];
-                        let x: Vec<f64> = if format.block_len() > 1 {
-                            as_bytes(x)
-                        } else {
-                            x.iter().map(|x| f64::from(*x)).collect()
-                        };
-                        for r in 0..rows {
-                            let expected = dot(&weights[r], &x) + f64::from(bias[r]);
-                            let size: f64 =
-                                weights[r].iter().zip(&x).map(|(w, x)| (f64::from(*w) * x).abs()).sum();
-                            let error = (f64::from(out[t * rows + r]) - expected).abs();
-                            // Some 30 additions of f32, and terms that cancel: relative to their size.
-                            assert!(
-                                error <= 2e-6 * size,
-                                "{} {cols} columns on {}: token {t} row {r}: {} is not {expected}",
-                                format.name(),
-                                isa.name(),
-                                out[t * rows + r]
-                            );
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Columns that are no multiple of 256 (576, 640, 896 in real models).
-#[test]
-fn formats_of_32_take_any_multiple_of_32_columns() {
-    let mut random = Random(3);
-    for format in
-        [BlockFormat::Q4_0, BlockFormat::Q4_1, BlockFormat::Q5_0, BlockFormat::Q5_1, BlockFormat::Q8_0]
-    {
-        for cols in [32, 576, 896] {
-            let blocks = random_blocks(format, 16 * cols / 32, &mut random);
-            let weights = rows_of(format, &blocks, 16, cols);
-            let gguf = file(format, 16, cols, blocks);
-            let x = random.reals(cols);
-            for isa in Isa::available() {
-                let mut cpu = Cpu::with_isa(Some(1), isa);
-                let w = cpu.matrix(&[gguf.require_tensor("w").unwrap()]).unwrap();
-                let mut out = vec![0.0; 16];
-                cpu.project(&mut out, &x, 1, None, &w, Write::Store { bias: None }).unwrap();
-                for (r, out) in out.iter().enumerate() {
-                    let expected = dot(&weights[r], &as_bytes(&x));
-                    assert!(
-                        (f64::from(*out) - expected).abs() < 2e-4,
-                        "{} {cols} {}",
-                        format.name(),
-                        isa.name()
-                    );
-                }
-            }
-        }
-    }
 }
 
 /// The largest weights times the largest activations: nothing saturates.
@@ -195,27 +119,6 @@ fn extreme_weights_and_activations_do_not_overflow() {
                     isa.name()
                 );
             }
-        }
-    }
-}
-
-#[test]
-fn one_token_and_many_give_the_same_bits() {
-    let mut random = Random(11);
-    for format in BlockFormat::ALL {
-        let (rows, cols) = (48, 512);
-        let blocks = random_blocks(format, rows * cols / format.block_len(), &mut random);
-        let gguf = file(format, rows, cols, blocks);
-        let x = random.reals(70 * cols);
-        let mut cpu = Cpu::new(Some(2));
-        let w = cpu.matrix(&[gguf.require_tensor("w").unwrap()]).unwrap();
-        let mut together = vec![0.0; 70 * rows];
-        cpu.project(&mut together, &x, 70, None, &w, Write::Store { bias: None }).unwrap();
-        for t in 0..70 {
-            let mut alone = vec![0.0; rows];
-            let x = x[t * cols..][..cols].to_vec();
-            cpu.project(&mut alone, &x, 1, None, &w, Write::Store { bias: None }).unwrap();
-            assert_eq!(alone, together[t * rows..][..rows], "{} token {t}", format.name());
         }
     }
 }

@@ -13,6 +13,10 @@ pub(super) mod avx2;
 pub(super) mod avx512;
 pub(super) mod portable;
 
+use crate::compute::DeviceError;
+use std::fmt;
+use std::str::FromStr;
+
 /// The instruction set in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
@@ -66,6 +70,34 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Vnni => "AVX-512 VNNI",
         }
+    }
+}
+
+/// As settings spell it.
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Isa::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => "avx-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => "avx512-vnni",
+        })
+    }
+}
+
+/// Only what this processor has.
+impl FromStr for Isa {
+    type Err = DeviceError;
+
+    fn from_str(name: &str) -> Result<Self, DeviceError> {
+        let here = Self::available();
+        here.iter().find(|isa| isa.to_string() == name).copied().ok_or_else(|| {
+            let here: Vec<String> = here.iter().map(Isa::to_string).collect();
+            DeviceError(format!("this processor has no {name}: {} can be had", here.join(", ")))
+        })
     }
 }
 
@@ -223,7 +255,17 @@ unsafe fn tokens_kernel<S: Simd>() -> usize {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn what_the_processor_has_is_found_by_its_name_and_nothing_else() {
+        for isa in Isa::available() {
+            assert_eq!(isa.to_string().parse(), Ok(isa));
+        }
+        let refused = "avx3".parse::<Isa>().unwrap_err().to_string();
+        assert!(refused.starts_with("this processor has no avx3: portable"), "{refused}");
+    }
 
     unsafe fn exp_kernel<S: Simd>(x: &[f32; 16]) -> [f32; 16] {
         let mut out = [0.0; 16];
