@@ -64,12 +64,12 @@ impl Limits {
         self.found
     }
 
-    /// [`Found::model_read`] of this moment.
+    /// Reads of the model's size at this moment, GB/s.
     pub fn model_read_now(&self) -> f64 {
         rate(|| self.bench.read(self.model.bytes(), self.way))
     }
 
-    /// [`Found::int8`] of this moment.
+    /// Int8 dot products at this moment, GOPS.
     pub fn int8_now(&self) -> f64 {
         rate(|| self.bench.compute(self.int8.operations, self.int8.run))
     }
