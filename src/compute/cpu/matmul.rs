@@ -3,9 +3,9 @@
 //! Every token's sum is built in the same order whatever stands beside it in the batch, so a row's
 //! result does not depend on the batch, to the bit: batched equals solo, chunked equals whole.
 //!
-//! A few groups of tokens read the tile as it lies. For more, a stretch of the tile is unpacked into a [`Panel`],
-//! which stays in the first-level cache while group after group of tokens is multiplied with it: 16
-//! rows by [`Simd::TOKENS`] tokens of sums are held in registers.
+//! A few groups of tokens read the tile as it lies. For more, a stretch of the tile is unpacked into a
+//! [`Panel`], which stays in the first-level cache while group after group is multiplied with it. The sums
+//! of 16 rows by [`Simd::TOKENS`] tokens are held in registers.
 
 use super::format::{Layout, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, TILE, tile_bytes};
 use super::rows::{Group, Quantized};
@@ -82,54 +82,56 @@ unsafe fn multiply_kernel<S: Simd>(
     }
 }
 
+/// Calls a kernel made for as many tokens as a group has.
+macro_rules! for_group {
+    ($group:expr, $kernel:ident::<$S:ident, $L:ident>($($arg:expr),*)) => {
+        match $group.tokens {
+            1 => $kernel::<$S, $L, 1>($($arg),*),
+            2 => $kernel::<$S, $L, 2>($($arg),*),
+            3 => $kernel::<$S, $L, 3>($($arg),*),
+            4 => $kernel::<$S, $L, 4>($($arg),*),
+            5 if $S::TOKENS == 8 => $kernel::<$S, $L, 5>($($arg),*),
+            6 if $S::TOKENS == 8 => $kernel::<$S, $L, 6>($($arg),*),
+            7 if $S::TOKENS == 8 => $kernel::<$S, $L, 7>($($arg),*),
+            8 if $S::TOKENS == 8 => $kernel::<$S, $L, 8>($($arg),*),
+            n => unreachable!("{n} tokens in a group"),
+        }
+    };
+}
+
+/// Up to so many tokens need no panel: a group, where registers hold it and the weights; four where the
+/// weights have four bits, which are quickly unpacked.
+const fn few<S: Simd, L: Layout>() -> usize {
+    match (S::TOKENS, L::DOTS) {
+        (8, 8) => 32,
+        (8, _) => 8,
+        _ => 3,
+    }
+}
+
 #[inline(always)]
 unsafe fn quantized<S: Simd, L: Layout>(tile: &[u8], tokens: &Tokens, panel: &mut Panel, sums: &mut [Sums]) {
     let q = tokens.quantized;
     assert!(q.cols() == tokens.cols);
-    // SAFETY: the caller's.
+    let subs = tokens.cols / 32;
+    // SAFETY: the caller's; a group has as many sums as tokens.
     unsafe {
-        // Few groups, or one where registers hold it all, need no panel: four bits are quickly unpacked.
-        let few = if L::DOTS == 8 { 4 * S::TOKENS } else { S::TOKENS };
-        if sums.len() <= if S::TOKENS == 8 { few } else { 3 } {
-            let mut sums = sums;
+        if sums.len() <= few::<S, L>() {
+            let mut sums = sums.as_mut_ptr();
             for group in q.groups(tokens.rows.clone()) {
-                let (some, rest) = sums.split_at_mut(group.tokens);
-                sums = rest;
-                match group.tokens {
-                    1 => few_tokens::<S, L, 1>(tile, group, some),
-                    2 => few_tokens::<S, L, 2>(tile, group, some),
-                    3 => few_tokens::<S, L, 3>(tile, group, some),
-                    4 if S::TOKENS == 8 => few_tokens::<S, L, 4>(tile, group, some),
-                    5 if S::TOKENS == 8 => few_tokens::<S, L, 5>(tile, group, some),
-                    6 if S::TOKENS == 8 => few_tokens::<S, L, 6>(tile, group, some),
-                    7 if S::TOKENS == 8 => few_tokens::<S, L, 7>(tile, group, some),
-                    8 if S::TOKENS == 8 => few_tokens::<S, L, 8>(tile, group, some),
-                    n => unreachable!("{n} tokens in a group"),
-                }
+                for_group!(group, multiply_tile_as_it_lies::<S, L>(tile, subs, group, sums));
+                sums = sums.add(group.tokens);
             }
             return;
         }
         sums.fill(Sums([0.0; TILE]));
-        let subs = tokens.cols / 32;
         let stretch = subs.div_ceil(subs.div_ceil(SUBS));
         for first in (0..subs).step_by(stretch) {
             let range = first..subs.min(first + stretch);
             unpack::<S, L>(tile, range.clone(), panel);
             let mut sums = sums.as_mut_ptr();
             for group in q.groups(tokens.rows.clone()) {
-                match group.tokens {
-                    1 => multiply_group::<S, L, 1>(panel, range.clone(), group, sums),
-                    2 => multiply_group::<S, L, 2>(panel, range.clone(), group, sums),
-                    3 => multiply_group::<S, L, 3>(panel, range.clone(), group, sums),
-                    4 => multiply_group::<S, L, 4>(panel, range.clone(), group, sums),
-                    n if S::TOKENS == 8 => match n {
-                        5 => multiply_group::<S, L, 5>(panel, range.clone(), group, sums),
-                        6 => multiply_group::<S, L, 6>(panel, range.clone(), group, sums),
-                        7 => multiply_group::<S, L, 7>(panel, range.clone(), group, sums),
-                        _ => multiply_group::<S, L, 8>(panel, range.clone(), group, sums),
-                    },
-                    n => unreachable!("{n} tokens in a group"),
-                }
+                for_group!(group, multiply_panel::<S, L>(panel, range.clone(), group, sums));
                 sums = sums.add(group.tokens);
             }
         }
@@ -138,37 +140,34 @@ unsafe fn quantized<S: Simd, L: Layout>(tile: &[u8], tokens: &Tokens, panel: &mu
 
 /// Decode: weights go from the tile through registers.
 #[inline(always)]
-unsafe fn few_tokens<S: Simd, L: Layout, const N: usize>(tile: &[u8], group: Group, sums: &mut [Sums]) {
-    assert!(group.tokens == N && sums.len() == N);
-    // SAFETY: `sub` runs over the tile's blocks and the tokens' bytes, which have one length.
+unsafe fn multiply_tile_as_it_lies<S: Simd, L: Layout, const N: usize>(
+    tile: &[u8],
+    subs: usize,
+    group: Group,
+    sums: *mut Sums,
+) {
+    // SAFETY: the tile has `subs` of weights and the group of activations; `N` sums lie at `sums`.
     unsafe {
         let mut sum = [S::splat(0.0); N];
-        for sub in 0..tile.len() / L::BYTES * L::SUBS {
+        for sub in 0..subs {
             let block = tile.as_ptr().add(sub / L::SUBS * L::BYTES);
             fetch_ahead::<S, L>(block, sub % L::SUBS);
-            let (mut weights, scales, minimum) = weights::<S, L>(block, sub % L::SUBS);
+            let mut weights = Weights::<S>::of::<L>(block, sub % L::SUBS);
             let mut offset = L::OFFSET;
             if L::SIGNED && S::WIDE {
+                weights.add(128);
                 offset = 128;
-                for weights in &mut weights {
-                    *weights = S::add_bytes(*weights, 128);
-                }
             }
-            let group = group.skip(sub * N);
-            for (n, sum) in sum.iter_mut().enumerate() {
-                let x = group.skip(n);
-                let starts = Starts::<S>::of::<L>(x, offset);
-                *sum = accumulate::<S, L>(*sum, &weights, scales, minimum, starts, x);
-            }
+            multiply::<S, L, N>(&mut sum, &weights, offset, group.skip(sub * N));
         }
-        for (sum, sums) in sum.into_iter().zip(sums) {
-            S::store(sums.0.as_mut_ptr(), sum);
+        for (n, sum) in sum.into_iter().enumerate() {
+            S::store((*sums.add(n)).0.as_mut_ptr(), sum);
         }
     }
 }
 
-/// Asks for the weights that come next but a few: from memory, decoding is 1.3 to 1.4 times as fast as
-/// when the processor guesses alone.
+/// Asks for the weights that come next but a few: where they come from memory, decoding is much faster
+/// than when the processor guesses alone (docs/speed.md).
 #[inline(always)]
 unsafe fn fetch_ahead<S: Simd, L: Layout>(block: *const u8, sub: usize) {
     const AHEAD: usize = 4096;
@@ -181,22 +180,40 @@ unsafe fn fetch_ahead<S: Simd, L: Layout>(block: *const u8, sub: usize) {
 }
 
 /// 32 weights of 16 rows, their one or two scales, and their minimum.
-#[inline(always)]
-unsafe fn weights<S: Simd, L: Layout>(block: *const u8, sub: usize) -> ([S::B; 8], [S::F; 2], S::F) {
-    // SAFETY: the caller's block.
-    unsafe {
-        let vectors = [
-            L::vector::<S, 0>(block, sub),
-            L::vector::<S, 1>(block, sub),
-            L::vector::<S, 2>(block, sub),
-            L::vector::<S, 3>(block, sub),
-            L::vector::<S, 4>(block, sub),
-            L::vector::<S, 5>(block, sub),
-            L::vector::<S, 6>(block, sub),
-            L::vector::<S, 7>(block, sub),
-        ];
-        let scales = [L::scale::<S>(block, sub, 0), L::scale::<S>(block, sub, L::SCALES - 1)];
-        (vectors, scales, L::minimum::<S>(block, sub))
+struct Weights<S: Simd> {
+    vectors: [S::B; 8],
+    scales: [S::F; 2],
+    minimum: S::F,
+}
+
+impl<S: Simd> Weights<S> {
+    #[inline(always)]
+    unsafe fn of<L: Layout>(block: *const u8, sub: usize) -> Self {
+        // SAFETY: the caller's block.
+        unsafe {
+            Self {
+                vectors: [
+                    L::vector::<S, 0>(block, sub),
+                    L::vector::<S, 1>(block, sub),
+                    L::vector::<S, 2>(block, sub),
+                    L::vector::<S, 3>(block, sub),
+                    L::vector::<S, 4>(block, sub),
+                    L::vector::<S, 5>(block, sub),
+                    L::vector::<S, 6>(block, sub),
+                    L::vector::<S, 7>(block, sub),
+                ],
+                scales: [L::scale::<S>(block, sub, 0), L::scale::<S>(block, sub, L::SCALES - 1)],
+                minimum: L::minimum::<S>(block, sub),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add(&mut self, x: u8) {
+        for vector in &mut self.vectors {
+            // SAFETY: no memory is touched; the instruction set is the caller's.
+            *vector = unsafe { S::add_bytes(*vector, x) };
+        }
     }
 }
 
@@ -213,17 +230,18 @@ unsafe fn unpack<S: Simd, L: Layout>(tile: &[u8], subs: Range<usize>, panel: &mu
         unsafe {
             let block = tile.as_ptr().add(sub / L::SUBS * L::BYTES);
             fetch_ahead::<S, L>(block, sub % L::SUBS);
-            let (vectors, scales, minimum) = weights::<S, L>(block, sub % L::SUBS);
-            for (vector, bytes) in vectors.into_iter().zip(panel.bytes[i].chunks_exact_mut(64)) {
-                let shift = 128 - L::OFFSET as u8;
-                let vector = if is_shifted::<S, L>() { S::add_bytes(vector, shift) } else { vector };
+            let mut weights = Weights::<S>::of::<L>(block, sub % L::SUBS);
+            if is_shifted::<S, L>() {
+                weights.add(128 - L::OFFSET as u8);
+            }
+            for (vector, bytes) in weights.vectors.into_iter().zip(panel.bytes[i].chunks_exact_mut(64)) {
                 S::store_bytes(bytes.as_mut_ptr(), vector);
             }
-            for (scale, to) in scales.into_iter().zip(&mut panel.scales[i]).take(L::SCALES) {
+            for (scale, to) in weights.scales.into_iter().zip(&mut panel.scales[i]).take(L::SCALES) {
                 S::store(to.as_mut_ptr(), scale);
             }
             if L::HAS_MIN {
-                S::store(panel.minima[i].as_mut_ptr(), minimum);
+                S::store(panel.minima[i].as_mut_ptr(), weights.minimum);
             }
         }
     }
@@ -231,7 +249,7 @@ unsafe fn unpack<S: Simd, L: Layout>(tile: &[u8], subs: Range<usize>, panel: &mu
 
 /// Adds a panel's weights, which are `subs` of their rows, times `N` tokens to their sums.
 #[inline(always)]
-unsafe fn multiply_group<S: Simd, L: Layout, const N: usize>(
+unsafe fn multiply_panel<S: Simd, L: Layout, const N: usize>(
     panel: &Panel,
     subs: Range<usize>,
     group: Group,
@@ -252,13 +270,9 @@ unsafe fn multiply_group<S: Simd, L: Layout, const N: usize>(
             let scales = panel.scales.get_unchecked(i);
             let scales = [S::load(scales[0].as_ptr()), S::load(scales[L::SCALES - 1].as_ptr())];
             let minimum = S::load(panel.minima.get_unchecked(i).as_ptr());
-            let group = group.skip(sub * N);
-            for (n, sum) in sum.iter_mut().enumerate() {
-                let x = group.skip(n);
-                let offset = if is_shifted::<S, L>() { 128 } else { L::OFFSET };
-                let starts = Starts::<S>::of::<L>(x, offset);
-                *sum = accumulate::<S, L>(*sum, &vectors, scales, minimum, starts, x);
-            }
+            let offset = if is_shifted::<S, L>() { 128 } else { L::OFFSET };
+            let weights = Weights { vectors, scales, minimum };
+            multiply::<S, L, N>(&mut sum, &weights, offset, group.skip(sub * N));
         }
         for (n, sum) in sum.into_iter().enumerate() {
             S::store((*sums.add(n)).0.as_mut_ptr(), sum);
@@ -266,52 +280,46 @@ unsafe fn multiply_group<S: Simd, L: Layout, const N: usize>(
     }
 }
 
-/// What the dot products with 32 weights, or with 16 and 16, begin with.
-struct Starts<S: Simd>([S::I; 2]);
-
-impl<S: Simd> Starts<S> {
-    /// Minus `offset` times the sums of the bytes at `x`. The offset is a power of two up to 128, or 0.
-    #[inline(always)]
-    unsafe fn of<L: Layout>(x: Group, offset: i32) -> Self {
-        // SAFETY: `x` is a place in a group, the caller's contract.
+/// Adds 32 weights of 16 rows times the activations of `N` tokens, which begin at `x`. To the weights
+/// `offset` was added: a power of two up to 128, or 0.
+#[inline(always)]
+unsafe fn multiply<S: Simd, L: Layout, const N: usize>(
+    sums: &mut [S::F; N],
+    weights: &Weights<S>,
+    offset: i32,
+    x: Group,
+) {
+    let Weights { vectors, scales, minimum } = weights;
+    let [first, second] = vectors.as_chunks::<4>().0 else { unreachable!("eight vectors") };
+    for (n, sum) in sums.iter_mut().enumerate() {
+        // SAFETY: `x` is a place in a group, and so are the next `N`: the caller's contract.
         unsafe {
-            if offset == 0 {
-                return Self([S::splat_i32(0); 2]);
+            let x = x.skip(n);
+            let scaled = if L::SCALES == 1 {
+                let start = start::<S>(*x.starts, offset);
+                S::mul(S::to_f32(dot::<S, L, 8>(start, vectors, x.bytes)), scales[0])
+            } else {
+                let starts = *x.half_starts;
+                let start = [start::<S>(starts[0], offset), start::<S>(starts[1], offset)];
+                let first = S::to_f32(dot::<S, L, 4>(start[0], first, x.bytes));
+                let second = S::to_f32(dot::<S, L, 4>(start[1], second, x.bytes.add(16)));
+                S::fma(second, scales[1], S::mul(first, scales[0]))
+            };
+            *sum = S::fma(scaled, S::splat(*x.scales), *sum);
+            if L::HAS_MIN {
+                *sum = S::fma(*minimum, S::splat(*x.sums), *sum);
             }
-            let shift = 7 - offset.trailing_zeros();
-            if L::SCALES == 1 {
-                return Self([S::splat_i32(*x.starts >> shift), S::splat_i32(0)]);
-            }
-            let [first, second] = *x.half_starts;
-            Self([S::splat_i32(first >> shift), S::splat_i32(second >> shift)])
         }
     }
 }
 
-/// Adds 32 weights of 16 rows times the 32 activations at `x`.
+/// What a dot product begins with: of -128 times the sum of the activations, as much as takes off `offset`
+/// times it.
 #[inline(always)]
-unsafe fn accumulate<S: Simd, L: Layout>(
-    sum: S::F,
-    weights: &[S::B; 8],
-    scales: [S::F; 2],
-    minimum: S::F,
-    starts: Starts<S>,
-    x: Group,
-) -> S::F {
-    // SAFETY: `x` is a place in a group, the caller's contract.
-    unsafe {
-        let scale = S::splat(*x.scales);
-        let [first, second] = weights.as_chunks::<4>().0 else { unreachable!("eight vectors") };
-        let scaled = if L::SCALES == 1 {
-            S::mul(S::to_f32(dot::<S, L, 8>(starts.0[0], weights, x.bytes)), scales[0])
-        } else {
-            let first = S::to_f32(dot::<S, L, 4>(starts.0[0], first, x.bytes));
-            let second = S::to_f32(dot::<S, L, 4>(starts.0[1], second, x.bytes.add(16)));
-            S::fma(second, scales[1], S::mul(first, scales[0]))
-        };
-        let sum = S::fma(scaled, scale, sum);
-        if L::HAS_MIN { S::fma(minimum, S::splat(*x.sums), sum) } else { sum }
-    }
+unsafe fn start<S: Simd>(sum: i32, offset: i32) -> S::I {
+    let sum = if offset == 0 { 0 } else { sum >> (7 - offset.trailing_zeros()) };
+    // SAFETY: no memory is touched; the instruction set is the caller's.
+    unsafe { S::splat_i32(sum) }
 }
 
 #[inline(always)]
