@@ -68,6 +68,7 @@ fn check(model: &str, golden_name: &str, agrees: impl Fn(u32) -> bool) {
                         glassbox::protocol::Part::Text(text) | glassbox::protocol::Part::Reasoning(text) => {
                             text
                         }
+                        glassbox::protocol::Part::ToolCall(_) => unreachable!("no tools"),
                     })
                     .reduce(|a, b| a + &b);
                 text

@@ -1,4 +1,7 @@
-use super::{Breakpoint, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId};
+use super::{
+    BeamSearch, Breakpoint, Guided, RequestId, SamplingParams, SchedulerSettings, SeqId, Thinking, TokenId,
+    ToolCall, Tools,
+};
 use serde::{Deserialize, Serialize};
 
 /// What a front end may ask of an engine. Commands act between steps, in the order sent.
@@ -62,6 +65,15 @@ pub struct Request {
     /// Requests share cached blocks only with those of the same salt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_salt: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guided: Option<Guided>,
+    /// With it nothing is sampled, and `n` of at most `width` answers come back, the best first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beam: Option<BeamSearch>,
+    #[serde(default)]
+    pub tools: Tools,
+    #[serde(default)]
+    pub thinking: Thinking,
 }
 
 impl Request {
@@ -75,6 +87,10 @@ impl Request {
             prompt_logprobs: None,
             priority: 0,
             cache_salt: None,
+            guided: None,
+            beam: None,
+            tools: Tools::default(),
+            thinking: Thinking::default(),
         }
     }
 }
@@ -109,11 +125,27 @@ pub struct Message {
     /// What the model thought before an assistant's answer, where the template wants it back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
+    /// That an assistant's answer asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<ToolCall>,
+    /// Of a tool's answer: the call it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// Of a tool's answer: the tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
 }
 
 impl Message {
     pub fn new(role: Role, content: impl Into<String>) -> Self {
-        Self { role, content: content.into(), reasoning: None }
+        Self {
+            role,
+            content: content.into(),
+            reasoning: None,
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            name: None,
+        }
     }
 }
 

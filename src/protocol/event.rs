@@ -1,4 +1,4 @@
-use super::{Command, KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId};
+use super::{Command, KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId, ToolCallDelta};
 use serde::{Deserialize, Serialize};
 
 /// What an engine reports, in order. One `Vec<Event>` is sent a step.
@@ -153,6 +153,8 @@ pub enum Channel {
     #[default]
     Content,
     Reasoning,
+    /// Part of a tool call.
+    Tool,
     /// The token is (part of) a tag, a stop string or an end token: shown to nobody.
     Marker,
 }
@@ -161,6 +163,7 @@ pub enum Channel {
 pub enum Part {
     Text(String),
     Reasoning(String),
+    ToolCall(ToolCallDelta),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -179,6 +182,8 @@ pub enum FinishReason {
     Stop,
     /// One of the request's stop strings.
     StopString(String),
+    /// The answer ended by itself and asks for tools to be called.
+    ToolCalls,
     /// `max_tokens`, or the context is full.
     Length,
     Abort,
@@ -190,6 +195,7 @@ impl FinishReason {
     pub fn name(&self) -> &'static str {
         match self {
             FinishReason::Stop | FinishReason::StopString(_) => "stop",
+            FinishReason::ToolCalls => "tool_calls",
             FinishReason::Length => "length",
             FinishReason::Abort => "abort",
             FinishReason::Error(_) => "error",
@@ -223,6 +229,8 @@ pub enum FailureKind {
     BadRequest,
     /// The prompt can never fit: context or KV cache.
     TooLong,
+    /// A grammar, a schema or a regular expression cannot be used.
+    Grammar,
     /// The chat template is missing or raised.
     Template,
     /// Memory or queue is full: try again later.

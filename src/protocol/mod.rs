@@ -4,17 +4,21 @@
 //! [`Handle`] is the line itself: commands go in, events come out, the newest [`Snapshot`] lies
 //! beside them. A front end cannot tell a local engine from an attached one.
 
+mod beam;
 mod breakpoint;
 mod cache;
 mod command;
 mod event;
+mod guided;
 mod handle;
 mod named;
 mod params;
 mod record;
 mod scheduling;
 mod snapshot;
+mod tools;
 
+pub use beam::{BeamSearch, EarlyStopping};
 pub use breakpoint::{BadBreakpoint, Breakpoint, SetBreakpoint, Threshold, TokenMatch, WatchedState};
 pub use cache::{EvictionPolicy, KvCacheDtype, KvEvent, KvHash, Medium, PrefixCache};
 pub use command::{Command, ForkRequest, Message, Prompt, ReplayCommand, Request, Role};
@@ -22,6 +26,7 @@ pub use event::{
     Channel, Event, Failure, FailureKind, FinishReason, LoadStage, ModelInfo, Outcome, Part, Timings,
     TokenInfo, TopToken, Usage,
 };
+pub use guided::{Grammar, Guided};
 pub use handle::{EventReceiver, EventSender, Handle, SnapshotCell};
 pub use params::{OutOfRange, PARAMS, ParamSpec, ParamValue, SamplingParams};
 pub use record::{
@@ -36,6 +41,8 @@ pub use snapshot::{
     BlockView, Candidate, Counters, KvView, MemoryPlan, SamplingTrace, SequenceState, SequenceView, Snapshot,
     Stage, StageView, TierView,
 };
+
+pub use tools::{Thinking, Tool, ToolCall, ToolCallDelta, ToolChoice, Tools};
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 use crate::protocol::{
     Channel, Event, Failure, FinishReason, ModelInfo, Outcome, Part, Request, RequestId, SamplingParams,
-    TokenInfo, Usage,
+    TokenInfo, ToolCall, Usage,
 };
 
 /// Everything that came back for one request, also when it ended early.
@@ -18,6 +18,7 @@ pub struct Answer {
 pub struct Choice {
     pub text: String,
     pub reasoning: String,
+    pub tool_calls: Vec<ToolCall>,
     pub tokens: Vec<TokenInfo>,
     /// `None` while it runs.
     pub outcome: Option<Outcome>,
@@ -50,6 +51,7 @@ impl Answer {
                     match part {
                         Part::Text(text) => choice.text.push_str(text),
                         Part::Reasoning(text) => choice.reasoning.push_str(text),
+                        Part::ToolCall(call) => call.add_to(&mut choice.tool_calls),
                     }
                 }
             }
@@ -75,7 +77,9 @@ impl Answer {
     }
 
     pub fn has_content(&self) -> bool {
-        self.choices.iter().any(|c| !c.text.is_empty() || !c.reasoning.is_empty() || !c.tokens.is_empty())
+        self.choices.iter().any(|c| {
+            !c.text.is_empty() || !c.reasoning.is_empty() || !c.tool_calls.is_empty() || !c.tokens.is_empty()
+        })
     }
 
     /// Of all choices together; the one prompt counts once.

@@ -4,7 +4,8 @@
 use super::answer::{Answer, Choice};
 use crate::base::is_dangerous;
 use crate::protocol::{
-    FailureKind, ModelInfo, SamplingParams, StepRecord, Timings, TokenInfo, TopToken, Usage,
+    FailureKind, ModelInfo, SamplingParams, StepRecord, Timings, TokenInfo, ToolCall, ToolCallDelta,
+    TopToken, Usage,
 };
 use serde::Serialize;
 use std::borrow::Cow;
@@ -19,7 +20,7 @@ struct Report<'a> {
     seed: Option<u64>,
     text: &'a str,
     reasoning: &'a str,
-    tool_calls: [(); 0],
+    tool_calls: &'a [ToolCall],
     finish_reason: &'static str,
     usage: Usage,
     timings: TimingsJson,
@@ -36,7 +37,7 @@ struct ChoiceJson<'a> {
     seed: Option<u64>,
     text: &'a str,
     reasoning: &'a str,
-    tool_calls: [(); 0],
+    tool_calls: &'a [ToolCall],
     finish_reason: &'static str,
     usage: Usage,
     timings: TimingsJson,
@@ -110,7 +111,7 @@ pub fn report(answer: &Answer, with_tokens: bool) -> impl Serialize + '_ {
         seed: answer.seed_of(0),
         text: &first.text,
         reasoning: &first.reasoning,
-        tool_calls: [],
+        tool_calls: &first.tool_calls,
         finish_reason: first.finish_reason(),
         usage: answer.usage(),
         timings: timings(&answer.info, first),
@@ -126,7 +127,7 @@ fn choice<'a>(answer: &Answer, (index, choice): (usize, &'a Choice), with_tokens
         seed: answer.seed_of(index),
         text: &choice.text,
         reasoning: &choice.reasoning,
-        tool_calls: [],
+        tool_calls: &choice.tool_calls,
         finish_reason: choice.finish_reason(),
         usage: answer.usage_of(choice),
         timings: timings(&answer.info, choice),
@@ -158,6 +159,11 @@ pub enum Line<'a> {
         text: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         reasoning: Option<&'a str>,
+    },
+    ToolCall {
+        choice: u32,
+        #[serde(flatten)]
+        piece: &'a ToolCallDelta,
     },
     Token {
         choice: u32,

@@ -145,6 +145,7 @@ impl<O: Write, E: Write> Printer<O, E> {
             Event::Delta { seq, part: Part::Reasoning(text) } => {
                 Line::Delta { choice: seq.choice, text: None, reasoning: Some(text) }
             }
+            Event::Delta { seq, part: Part::ToolCall(piece) } => Line::ToolCall { choice: seq.choice, piece },
             Event::Finished { seq, outcome } => match &outcome.reason {
                 FinishReason::Error(failure) => Line::Error { kind: failure.kind, message: &failure.message },
                 reason => Line::Finish {
@@ -179,7 +180,8 @@ impl<O: Write, E: Write> Printer<O, E> {
                 self.err.write_all(shown.as_bytes())?;
                 self.err.flush()
             }
-            (Part::Reasoning(_), ShowReasoning::Hide) => Ok(()),
+            // Calls are in the JSON forms; as text they are no answer.
+            (Part::ToolCall(_), _) | (Part::Reasoning(_), ShowReasoning::Hide) => Ok(()),
         }
     }
 

@@ -33,7 +33,7 @@ impl From<FailureKind> for Status {
     fn from(kind: FailureKind) -> Self {
         match kind {
             FailureKind::BadRequest => Status::Usage,
-            FailureKind::TooLong | FailureKind::Template => Status::Data,
+            FailureKind::TooLong | FailureKind::Grammar | FailureKind::Template => Status::Data,
             FailureKind::Busy => Status::Busy,
             FailureKind::Model => Status::NoModel,
             FailureKind::Internal => Status::Failed,

@@ -251,6 +251,7 @@ mod tests {
             .into_iter()
             .map(|part| match part {
                 Part::Text(text) | Part::Reasoning(text) => text,
+                Part::ToolCall(_) => unreachable!("no tools"),
             })
             .collect()
     }

@@ -124,6 +124,7 @@ impl OutputParser {
         match (last, &self.reasoning) {
             (Some(Part::Text(_)), _) | (None, None) => Channel::Content,
             (Some(Part::Reasoning(_)), _) => Channel::Reasoning,
+            (Some(Part::ToolCall(_)), _) => Channel::Tool,
             (None, Some(reasoning)) => reasoning.channel(),
         }
     }
@@ -268,7 +269,7 @@ mod tests {
             let whole: Vec<u8> = ids.iter().filter(|&&id| id < 256).map(|&id| id as u8).collect();
             let shown = read(plain, &ids).0.into_iter().map(|part| match part {
                 Part::Text(text) => text,
-                Part::Reasoning(_) => unreachable!("not asked for"),
+                _ => unreachable!("not asked for"),
             });
             prop_assert_eq!(shown.collect::<String>(), String::from_utf8_lossy(&whole));
         }

@@ -52,9 +52,9 @@ impl TextModel {
 
     fn defused(&self, message: &Message, mark: char) -> Message {
         Message {
-            role: message.role,
             content: self.defuse(&message.content, mark),
             reasoning: message.reasoning.as_deref().map(|text| self.defuse(text, mark)),
+            ..message.clone()
         }
     }
 

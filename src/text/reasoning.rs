@@ -158,6 +158,7 @@ mod tests {
             match part {
                 Part::Reasoning(text) => thoughts += &text,
                 Part::Text(text) => answer += &text,
+                Part::ToolCall(_) => unreachable!("no tools"),
             }
         }
         (thoughts, answer)

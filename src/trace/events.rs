@@ -7,12 +7,13 @@
 //! | `["R", ...]` | the same as a part of the thoughts |
 //! | `["t", ...]` | a token alone |
 //! | `["d", seq, text]`, `["h", seq, text]` | text of the answer, of the thoughts |
+//! | `["c", seq, piece]` | a piece of a tool call |
 //!
 //! A token's eighth element, where there is one, says what does not follow: `b` its bytes, `c` its
 //! channel, `h` the text held back, `k` its alternatives.
 
 use super::format::Seq;
-use crate::protocol::{Channel, Event, Part, SeqId, TokenInfo, TopToken};
+use crate::protocol::{Channel, Event, Part, SeqId, TokenInfo, ToolCallDelta, TopToken};
 use serde::{Deserialize, Serialize};
 use serde_json::{Error, Value};
 
@@ -36,11 +37,12 @@ pub fn write(events: &[Event], out: &mut String) -> Result<(), Error> {
                 token_array(kind, *seq, token, out)?;
             }
             Event::Delta { seq, part } => {
-                let (name, text) = match part {
-                    Part::Text(text) => ("d", text),
-                    Part::Reasoning(text) => ("h", text),
-                };
-                out.push_str(&serde_json::to_string(&(name, Seq::from(*seq), text))?);
+                let seq = Seq::from(*seq);
+                out.push_str(&match part {
+                    Part::Text(text) => serde_json::to_string(&("d", seq, text)),
+                    Part::Reasoning(text) => serde_json::to_string(&("h", seq, text)),
+                    Part::ToolCall(call) => serde_json::to_string(&("c", seq, call)),
+                }?);
             }
             other => out.push_str(&serde_json::to_string(other)?),
         }
@@ -140,6 +142,10 @@ fn one(value: Value) -> Result<Vec<Event>, Error> {
         (None, "h") => {
             let (_, seq, text): (String, Seq, String) = serde_json::from_value(value)?;
             Ok(vec![Event::Delta { seq: seq.into(), part: Part::Reasoning(text) }])
+        }
+        (None, "c") => {
+            let (_, seq, call): (String, Seq, ToolCallDelta) = serde_json::from_value(value)?;
+            Ok(vec![Event::Delta { seq: seq.into(), part: Part::ToolCall(call) }])
         }
         (None, _) => Err(serde::de::Error::custom("an event of a later version")),
     }

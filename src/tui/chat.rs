@@ -4,6 +4,7 @@ use super::format;
 use super::transcript::Document;
 use crate::protocol::{
     Event, FinishReason, Message, Outcome, PARAMS, Part, RequestId, Role, SamplingParams, SeqId, TokenInfo,
+    ToolCall,
 };
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub struct Answer {
     pub title: Option<String>,
     pub text: String,
     pub reasoning: String,
+    /// That it asks for, as they form.
+    pub tool_calls: Vec<ToolCall>,
     pub body: Document,
     pub thoughts: Document,
     pub tokens: usize,
@@ -144,6 +147,7 @@ impl Answer {
             title: None,
             text: String::new(),
             reasoning: String::new(),
+            tool_calls: Vec::new(),
             body: Document::default(),
             thoughts: Document::plain(""),
             tokens: 0,
@@ -172,6 +176,7 @@ impl Answer {
                 self.thoughts.push(text);
                 self.thinking = Some((self.thinking.map_or(now, |(from, _)| from), now));
             }
+            Event::Delta { part: Part::ToolCall(piece), .. } => piece.add_to(&mut self.tool_calls),
             Event::ParamsApplied { params, .. } => {
                 if let Some(note) = difference(&self.params, params) {
                     self.body.mark(note);

@@ -59,7 +59,7 @@ pub fn part(channel: Channel, text: &str) -> Option<Part> {
     match channel {
         Channel::Content => Some(Part::Text(text.to_owned())),
         Channel::Reasoning => Some(Part::Reasoning(text.to_owned())),
-        Channel::Marker => None,
+        Channel::Marker | Channel::Tool => None,
     }
 }
 

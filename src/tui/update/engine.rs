@@ -213,7 +213,7 @@ fn finished(app: &mut App, outcome: &Outcome) {
             FailureKind::TooLong => "\n/clear starts a new chat; ↑ brings the message back to shorten it",
             FailureKind::BadRequest => "\n/set lists the parameters",
             FailureKind::Busy => "\n/regen tries again",
-            FailureKind::Template | FailureKind::Model | FailureKind::Internal => "",
+            FailureKind::Grammar | FailureKind::Template | FailureKind::Model | FailureKind::Internal => "",
         };
         app.chat.note(Level::Bad, format!("{failure}{way_out}"));
     } else if !app.hinted {

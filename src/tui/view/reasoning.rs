@@ -91,6 +91,7 @@ fn channel(channel: Channel) -> (&'static str, Role) {
     match channel {
         Channel::Content => ("content", Role::Good),
         Channel::Reasoning => ("reasoning", Role::Thought),
+        Channel::Tool => ("tool call", Role::Accent),
         Channel::Marker => ("marker", Role::Warn),
     }
 }

@@ -257,6 +257,7 @@ fn ending(app: &App, answer: &Answer) -> Option<Line<'static>> {
         FinishReason::Abort => ("stopped", Role::Warn),
         FinishReason::Length => ("cut at the length limit", Role::Warn),
         FinishReason::StopString(_) => ("stop string", Role::Faint),
+        FinishReason::ToolCalls => ("asks for tools", Role::Accent),
         FinishReason::Stop => ("", Role::Faint),
     };
     let faint = app.theme.style(Role::Muted).add_modifier(Modifier::DIM);
