@@ -351,7 +351,7 @@ mod tests {
                 };
                 let usage = Usage { prompt_tokens: prompt.len(), cached_tokens: cached, ..Usage::default() };
                 let timings = Timings { preemptions: u32::from(faults.preempts), ..Timings::default() };
-                let outcome = Outcome { reason, usage, timings, seed: 0, params: request.params.clone() };
+                let outcome = Outcome { reason, usage, timings, seed: 0, params: request.params.clone(), beam: None };
                 sender.send(vec![Event::Finished { seq, outcome: Box::new(outcome) }]);
                 asked.push(*request);
             }

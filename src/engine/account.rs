@@ -32,14 +32,19 @@ impl Engine {
             match row.outputs {
                 Outputs::None => {}
                 Outputs::All => self.score(planned.key, row.start, drawn, events),
+                Outputs::Last | Outputs::Draws(_) if self.scheduler.sequences[planned.key].beam.is_some() => {
+                    self.report(planned.key, drawn.into_iter().next(), events);
+                }
                 Outputs::Last | Outputs::Draws(_) => {
                     planned.drawn = drawn[0].as_ref().ok().map(|sampled| sampled.token);
                     self.grow(planned.key, drawn, &mut born, events);
                 }
             }
         }
+        self.advance_beams(&mut born, events);
         self.keep_finished()?;
         self.scheduler.settle(&mut born, &mut self.kv);
+        self.show_beams();
         Ok(())
     }
 

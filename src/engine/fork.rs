@@ -17,7 +17,7 @@ impl Engine {
             if !breakpoints.is_empty() {
                 watched.finished(seq.id);
             }
-            if seq.started {
+            if seq.started && seq.beam.is_none() {
                 finished.push(seq.fork(seq.id.choice, BlockTable::default(), 0));
                 offload.keep(seq, kv, &mut **runner)?;
             }

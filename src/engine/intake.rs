@@ -142,6 +142,7 @@ impl Intake {
             return Err(bad(format!("prompt_logprobs must be at most {MOST_LOGPROBS}")));
         }
         self.check_params(&request.params)?;
+        check_beam(request)?;
         if let Prompt::Tokens(ids) = &request.prompt {
             self.check_ids("prompt", ids)?;
         }
@@ -172,7 +173,8 @@ impl Intake {
             held: false,
             params: request.params.clone(),
             seed: accepted.seed,
-            choices: accepted.choices,
+            choices: if request.beam.is_some() { 1 } else { accepted.choices },
+            beam: request.beam.map(|beam| beam.width),
             scoring: request.prompt_logprobs.map(|top| Scoring { top: top as usize, done: 0 }),
             state: SequenceState::Waiting,
             priority: request.priority,
@@ -230,6 +232,26 @@ impl Accepted {
 /// 32 bits: unguessable is not needed, typing it again is.
 fn draw_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
+}
+
+/// Most beams of one search.
+const MOST_BEAMS: u32 = 64;
+
+fn check_beam(request: &Request) -> Result<(), Failure> {
+    let Some(beam) = request.beam else { return Ok(()) };
+    if !(1..=MOST_BEAMS).contains(&beam.width) {
+        return Err(bad(format!("beam_width must be a whole number from 1 to {MOST_BEAMS}, not {}", beam.width)));
+    }
+    if request.n > beam.width {
+        return Err(bad(format!("beam search of width {} has no {} answers: n must be at most the width", beam.width, request.n)));
+    }
+    if !(-10.0..=10.0).contains(&beam.length_penalty) {
+        return Err(bad(format!("length_penalty must be a number from -10 to 10, not {}", beam.length_penalty)));
+    }
+    match request.prompt_logprobs {
+        Some(_) => Err(bad("prompt_logprobs cannot be had from beam search; ask for them in a request of their own".into())),
+        None => Ok(()),
+    }
 }
 
 fn bad(message: String) -> Failure {

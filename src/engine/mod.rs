@@ -21,6 +21,7 @@
 //! | `host` | the threads, and what happens when a step fails |
 
 mod account;
+mod beam;
 mod breakpoints;
 mod control;
 mod debug;

@@ -3,13 +3,14 @@ use super::sequence::Sequence;
 use super::stream::Stream;
 use crate::base::Clock;
 use crate::protocol::{
-    Event, Failure, FinishReason, Outcome, RequestId, SamplingParams, SeqId, Timings, TokenId, TokenInfo,
+    BeamScore, Event, Failure, FinishReason, Outcome, RequestId, SamplingParams, SeqId, Timings, TokenId, TokenInfo,
     TopToken, Usage,
 };
 use crate::sample::Sampled;
-use crate::text::{OutputOptions, TextModel};
+use crate::text::{OutputOptions, OutputParser, TextModel};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Token -> text -> parts -> events, and the only place that ends a choice.
 ///
@@ -32,14 +33,26 @@ impl Output {
     /// From here on every choice of the request is owed one `Finished`.
     pub fn open(&mut self, accepted: &Accepted) {
         for choice in 0..accepted.choices {
-            let parser = self.text.output(OutputOptions {
-                stop: accepted.request.params.stop.clone(),
-                include_stop: accepted.request.params.include_stop_str_in_output,
-                parse_reasoning: accepted.request.parse_reasoning,
-                opens_reasoning: accepted.opens_reasoning,
-            });
+            let parser = self.parser(accepted);
             let seq = SeqId { request: accepted.request.id, choice };
             self.open.insert(seq, Stream::new(parser, accepted, choice));
+        }
+    }
+
+    /// What reads an answer of this request.
+    pub fn parser(&self, accepted: &Accepted) -> OutputParser {
+        self.text.output(OutputOptions {
+            stop: accepted.request.params.stop.clone(),
+            include_stop: accepted.request.params.include_stop_str_in_output,
+            parse_reasoning: accepted.request.parse_reasoning,
+            opens_reasoning: accepted.opens_reasoning,
+        })
+    }
+
+    /// Beam search found this choice; its tokens follow.
+    pub fn found(&mut self, seq: SeqId, score: BeamScore, first_token: Duration) {
+        if let Some(stream) = self.open.get_mut(&seq) {
+            stream.found(score, first_token);
         }
     }
 
@@ -179,6 +192,7 @@ pub fn refused<'a>(accepted: &'a Accepted, why: &'a Failure) -> impl Iterator<It
             timings: Timings::default(),
             seed: accepted.seed.wrapping_add(u64::from(choice)),
             params: accepted.request.params.clone(),
+            beam: None,
         }),
     })
 }
@@ -189,7 +203,8 @@ fn with_texts(text: &TextModel, mut top: Vec<TopToken>, most: usize) -> Vec<TopT
     top
 }
 
-fn is_end(text: &TextModel, params: &SamplingParams, token: TokenId) -> bool {
+/// Whether the token ends an answer with these parameters.
+pub fn is_end(text: &TextModel, params: &SamplingParams, token: TokenId) -> bool {
     (!params.ignore_eos && text.end_tokens().contains(&token)) || params.stop_token_ids.contains(&token)
 }
 

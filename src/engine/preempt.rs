@@ -5,7 +5,7 @@ use super::scheduler::Scheduler;
 use super::sequence::Share;
 use super::sequences::Key;
 use crate::kv::BlockManager;
-use crate::protocol::{Preemption, PreemptionMode, SchedulePolicy, SequenceState, Shortage};
+use crate::protocol::{Preemption, PreemptionMode, RequestId, SchedulePolicy, SequenceState, Shortage};
 use std::cmp::Reverse;
 
 impl Scheduler {
@@ -133,6 +133,25 @@ impl Scheduler {
         seq.preemptions += 1;
         let blocks_freed = kv.pool().available() - before;
         plan.preempted.push(Preemption { seq: seq.id, blocks_freed, swapped: false, by, shortage });
+        true
+    }
+
+    /// Nothing could be planned: beams that have their candidates hold what others of their search need
+    /// to get theirs. The last such beam gives its blocks and its place up; it loses nothing but the
+    /// time to compute it again.
+    pub fn yield_to_beams(&mut self, kv: &mut BlockManager) -> bool {
+        let seq = |key: &Key| &self.sequences[*key];
+        let wants = |key: &Key| seq(key).beam.is_some() && !seq(key).held;
+        let wanting: Vec<RequestId> =
+            self.waiting.iter().filter(|key| wants(key)).map(|key| seq(key).id.request).collect();
+        let holds = |key: &&Key| seq(key).held && seq(key).beam.is_some() && seq(key).in_flight == 0;
+        let of_one = |key: &&Key| wanting.contains(&seq(key).id.request);
+        let Some(holder) = self.running.iter().rev().filter(holds).find(of_one).copied() else { return false };
+        self.running.retain(|key| *key != holder);
+        let seq = &mut self.sequences[holder];
+        seq.start_over(SequenceState::Preempted, kv);
+        seq.preemptions += 1;
+        self.waiting.push_back(holder);
         true
     }
 

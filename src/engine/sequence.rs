@@ -22,6 +22,8 @@ pub struct Sequence {
     pub seed: u64,
     /// Continuations that start when the prompt is computed, this one included.
     pub choices: u32,
+    /// One of so many beams at most: its row gives candidates, and the search says what follows.
+    pub beam: Option<u32>,
     pub scoring: Option<Scoring>,
     pub state: SequenceState,
     /// Lower is served first, where the policy asks.
@@ -90,9 +92,12 @@ impl Sequence {
         self.tokens.len() - self.prompt_len
     }
 
-    /// Places of the batch that it takes: a prompt that will fork holds one for each choice.
+    /// Places of the batch that it takes: a prompt that will fork holds one for each choice or beam.
     pub fn places(&self) -> usize {
-        self.choices as usize
+        match self.beam {
+            Some(width) if self.num_generated() == 0 => width as usize,
+            _ => self.choices as usize,
+        }
     }
 
     /// Answer tokens it may still draw, as far as its own limit says.
@@ -160,7 +165,7 @@ impl Sequence {
         }
         match (outputs, self.choices) {
             (0, _) => Share { tokens: left - 1, outputs: Outputs::None },
-            (_, 1) => Share { tokens: left, outputs: Outputs::Last },
+            (_, 1) if self.beam.is_none() => Share { tokens: left, outputs: Outputs::Last },
             (_, n) => Share { tokens: left, outputs: Outputs::Draws(outputs.min(n as usize)) },
         }
     }

@@ -75,6 +75,7 @@ impl Stats {
             blocks,
             counters: Counters::default(),
             sampling: None,
+            beams: None,
             operations: Vec::new(),
         }
     }

@@ -1,3 +1,4 @@
+use super::beam::{Beams, Search};
 use super::breakpoints::Breakpoints;
 use super::debug::Watched;
 use super::intake::{Intake, Lengths, panic_message};
@@ -37,6 +38,7 @@ pub struct Engine {
     /// Steps left of a round (`num_scheduler_steps`).
     pub(super) round: u32,
     pub(super) offload: Offload,
+    pub(super) beams: Beams,
     pub(super) text: Arc<TextModel>,
     pub(super) clock: Clock,
     pub(super) lengths: Lengths,
@@ -112,6 +114,7 @@ impl Engine {
             runs_ahead: false,
             round: 0,
             offload,
+            beams: Beams::default(),
             pace: Pace::Running,
             focus: Focus { candidates: settings.trace_candidates, seq: None },
             trace: None,
@@ -240,6 +243,7 @@ impl Engine {
         self.scheduler.reset();
         self.kv.reset();
         self.offload.reset();
+        self.beams.clear();
     }
 
     /// Tells the world of first rows and of preemptions.
@@ -260,6 +264,9 @@ impl Engine {
     pub(super) fn end_stuck_head(&mut self, plan: &Plan, events: &mut Vec<Event>) {
         if self.scheduler.all().any(|seq| seq.loading > 0) {
             return self.offload.wait();
+        }
+        if self.scheduler.yield_to_beams(&mut self.kv) {
+            return;
         }
         let nothing_changed = !self.scheduler.is_running() && plan.preempted.is_empty();
         let Some(Waiting { seq, reason }) = plan.skipped.first().filter(|_| nothing_changed) else { return };
@@ -302,6 +309,7 @@ fn sample_rows<'a>(
                 mask: None,
                 draw,
                 top: scoring.map_or(0, |scoring| scoring.top).max(logprobs),
+                beams: seq.beam.map_or(0, |width| Search::candidates(width as usize, end_tokens.len())),
                 trace: if trace { focus.candidates } else { 0 },
             });
         }
@@ -322,6 +330,7 @@ fn unwanted(seq: SeqId) -> SampleRow<'static> {
         mask: None,
         draw: false,
         top: 0,
+        beams: 0,
         trace: 0,
     }
 }

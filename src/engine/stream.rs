@@ -1,5 +1,5 @@
 use super::intake::Accepted;
-use crate::protocol::{Channel, FinishReason, Outcome, Part, SamplingParams, Timings, TokenId, Usage};
+use crate::protocol::{BeamScore, Channel, FinishReason, Outcome, Part, SamplingParams, Timings, TokenId, Usage};
 use crate::text::{OutputParser, Pushed};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ pub struct Stream {
     stopped: bool,
     /// Tokens taken over from the sequence that this one branches from.
     retold: usize,
+    beam: Option<BeamScore>,
 }
 
 impl Stream {
@@ -34,12 +35,18 @@ impl Stream {
             last_token: accepted.arrival,
             stopped: false,
             retold: 0,
+            beam: None,
         }
     }
 
     pub fn start(&mut self, now: Duration, cached_tokens: usize) {
         self.started = Some(now);
         self.usage.cached_tokens = cached_tokens;
+    }
+
+    /// Its tokens were found by beam search, the first of them then.
+    pub fn found(&mut self, score: BeamScore, first_token: Duration) {
+        (self.beam, self.first_token) = (Some(score), Some(first_token));
     }
 
     /// An end token completes no text: the parser never sees it.
@@ -70,7 +77,8 @@ impl Stream {
     pub fn finish(mut self, reason: FinishReason, now: Duration) -> (Vec<Part>, Outcome) {
         let parts = if self.stopped { Vec::new() } else { self.parser.finish() };
         let timings = self.times(now);
-        let outcome = Outcome { reason, usage: self.usage, timings, seed: self.seed, params: self.params };
+        let Self { usage, seed, params, beam, .. } = self;
+        let outcome = Outcome { reason, usage, timings, seed, params, beam };
         (parts, outcome)
     }
 

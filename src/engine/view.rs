@@ -18,6 +18,7 @@ impl Engine {
         let mut record = self.stats.record(&plan, budget, started, phases, &mut self.kv, usage);
         record.counters = self.stats.counters(&self.kv, self.output.finished());
         record.sampling = self.new_trace.take();
+        record.beams = self.beams.take_new();
         record.operations = self.runner.take_profile();
         self.break_after(&record, events);
         self.stats.push(record);
@@ -43,6 +44,7 @@ impl Engine {
             counters: self.stats.counters(&self.kv, self.output.finished()),
             steps: self.stats.steps(),
             sampling: self.trace.clone(),
+            beams: self.beams.view(),
             scheduler: self.scheduler.settings().clone(),
             breakpoints: self.breakpoints.list().to_vec(),
             kv_events: self.kv_events.iter().cloned().collect(),

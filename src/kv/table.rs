@@ -57,7 +57,8 @@ impl BlockTable {
         *place = id;
     }
 
-    pub(super) fn owned(&self) -> impl Iterator<Item = BlockId> + '_ {
+    /// The ids of owned blocks.
+    pub fn owned(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.blocks.iter().copied().filter(|id| *id != NULL)
     }
 

@@ -236,6 +236,7 @@ mod tests {
             mask: None,
             draw: true,
             top: 0,
+            beams: 0,
             trace: 0,
         };
         Ok(runner.sample(launched, &[row])?[0].as_ref().unwrap().token)

@@ -1,4 +1,4 @@
-use super::{Command, KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId, ToolCallDelta};
+use super::{BeamScore, Command, KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId, ToolCallDelta};
 use serde::{Deserialize, Serialize};
 
 /// What an engine reports, in order. One `Vec<Event>` is sent a step.
@@ -174,6 +174,9 @@ pub struct Outcome {
     /// The seed in force, also when the engine chose it.
     pub seed: u64,
     pub params: SamplingParams,
+    /// Of an answer that beam search found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beam: Option<BeamScore>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ mod scheduling;
 mod snapshot;
 mod tools;
 
-pub use beam::{BeamSearch, EarlyStopping};
+pub use beam::{BeamRow, BeamScore, BeamSearch, BeamView, EarlyStopping, EndedView, PrunedView};
 pub use breakpoint::{BadBreakpoint, Breakpoint, SetBreakpoint, Threshold, TokenMatch, WatchedState};
 pub use cache::{EvictionPolicy, KvCacheDtype, KvEvent, KvHash, Medium, PrefixCache};
 pub use command::{Command, ForkRequest, Message, Prompt, ReplayCommand, Request, Role};

@@ -1,4 +1,4 @@
-use super::{BlockView, Counters, SamplingTrace, SeqId};
+use super::{BeamView, BlockView, Counters, SamplingTrace, SeqId};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -42,6 +42,9 @@ pub struct StepRecord {
     /// Of the focused sequence's token, where it drew one.
     #[serde(default)]
     pub sampling: Option<Arc<SamplingTrace>>,
+    /// Of the beam search that this step took further.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beams: Option<Arc<BeamView>>,
     /// What the device's operations took; empty unless the engine profiles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operations: Vec<OperationTime>,

@@ -1,4 +1,4 @@
-use super::{KvEvent, SamplingParams, SchedulerSettings, SeqId, SetBreakpoint, StepRecord, TokenId};
+use super::{BeamView, KvEvent, SamplingParams, SchedulerSettings, SeqId, SetBreakpoint, StepRecord, TokenId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -14,6 +14,9 @@ pub struct Snapshot {
     pub steps: Vec<Arc<StepRecord>>,
     /// The focused sequence's newest token.
     pub sampling: Option<Arc<SamplingTrace>>,
+    /// The newest beam search, after its newest step.
+    #[serde(default)]
+    pub beams: Option<Arc<BeamView>>,
     /// In force, as last configured.
     #[serde(default)]
     pub scheduler: SchedulerSettings,

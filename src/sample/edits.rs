@@ -118,6 +118,7 @@ mod tests {
             mask: None,
             draw: true,
             top: 0,
+            beams: 0,
             trace: 0,
         }
     }

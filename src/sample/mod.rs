@@ -46,6 +46,9 @@ pub struct SampleRow<'a> {
     pub draw: bool,
     /// How many of the likeliest tokens to return.
     pub top: usize,
+    /// Nothing is drawn: return in `top` so many of the likeliest that may follow, best first, with the
+    /// log-probability of the raw distribution (after bias and penalties, masked ones left out). 0 is off.
+    pub beams: usize,
     /// Return the whole waterfall with this many candidates; 0 is none.
     pub trace: usize,
 }

@@ -30,6 +30,9 @@ pub fn sample(logits: &mut [f32], row: &SampleRow, scratch: &mut Scratch) -> Res
     }
     let raw = Softmax::of(logits, max);
     scratch.list_likeliest(logits, row.top.max(row.trace));
+    if row.beams > 0 {
+        return continuations(logits, row, &raw, scratch);
+    }
     let (token, trace) = match row.draw {
         true => draw(logits, row, &raw, scratch)?,
         false => (scratch.peaks.first(logits).id, None),
@@ -72,6 +75,28 @@ fn draw(
     edits.undo(logits);
     follow(peaks, logits, edits);
     Ok((token, trace))
+}
+
+/// For beam search: the likeliest tokens that may follow.
+fn continuations(
+    logits: &mut [f32],
+    row: &SampleRow,
+    raw: &Softmax,
+    scratch: &mut Scratch,
+) -> Result<Sampled, RowError> {
+    let Scratch { peaks, edits, seen, .. } = scratch;
+    edits.clear();
+    edits.mask(logits, row);
+    edits.penalize(logits, row, seen);
+    follow(peaks, logits, edits);
+    scratch.list_likeliest(logits, row.beams);
+    let Scratch { peaks, edits, likeliest, .. } = scratch;
+    edits.undo(logits);
+    follow(peaks, logits, edits);
+    let top: Vec<TopToken> = likeliest.iter().map(|entry| top_token(entry, raw)).collect();
+    let first = top.first().ok_or(RowError::AllMasked { position: row.tokens.len() })?;
+    let (token, logprob, entropy) = (first.id, first.logprob, raw.entropy);
+    Ok(Sampled { token, logprob, rank: 1, entropy, top, trace: None })
 }
 
 /// Temperature, top-k, top-p, min-p, draw.

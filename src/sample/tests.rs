@@ -19,6 +19,7 @@ fn row(params: &SamplingParams) -> SampleRow<'_> {
         mask: None,
         draw: true,
         top: 0,
+        beams: 0,
         trace: 0,
     }
 }

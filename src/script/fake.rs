@@ -88,6 +88,7 @@ pub fn finished(choice: u32, reason: FinishReason) -> Event {
         timings: Timings { ttft_ms: 10.0, e2el_ms: 20.0, tokens_per_second: 100.0, ..Default::default() },
         seed: 42 + u64::from(choice),
         params: SamplingParams::default(),
+        beam: None,
     };
     Event::Finished { seq: SeqId { request: REQUEST, choice }, outcome: Box::new(outcome) }
 }

@@ -2,12 +2,13 @@
 //! what each means.
 
 use crate::protocol::{
-    Command, KvEvent, MemoryPlan, ModelInfo, Preemption, Reason, RowKind, RowRecord, SchedulerSettings,
+    BeamView, Command, KvEvent, MemoryPlan, ModelInfo, Preemption, Reason, RowKind, RowRecord, SchedulerSettings,
     SeqId, SequenceState, SetBreakpoint, Shortage, TierView, Waiting,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Of the lines written here. A reader takes what it knows of a later one.
 pub const VERSION: u32 = 1;
@@ -147,6 +148,9 @@ pub struct StepLine {
     /// The sampler's waterfall of the focused sequence's token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub u: Option<Value>,
+    /// A beam search, as the panel shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub e: Option<Arc<BeamView>>,
 }
 
 /// What a snapshot says beyond what the steps up to it do.

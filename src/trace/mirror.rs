@@ -1,7 +1,7 @@
 use super::format::{BlockForm, Preempted, Row, Seq, SequenceForm, StepLine, ViewLine, WaitingPatch, ms, us};
 use super::waterfall;
 use crate::protocol::{
-    BlockChange, BlockView, Counters, Preemption, RowRecord, SamplingParams, SamplingTrace,
+    BeamView, BlockChange, BlockView, Counters, Preemption, RowRecord, SamplingParams, SamplingTrace,
     SchedulerSettings, SeqId, SequenceState, SequenceView, SetBreakpoint, Slots, Snapshot, StepRecord,
     TierView, Waiting,
 };
@@ -22,6 +22,7 @@ pub struct Mirror {
     pub scheduler: Arc<SchedulerSettings>,
     pub breakpoints: Arc<Vec<SetBreakpoint>>,
     pub sampling: Option<Arc<SamplingTrace>>,
+    pub beams: Option<Arc<BeamView>>,
     token_budget: usize,
     slots: Slots,
     waiting: Vec<Waiting>,
@@ -130,6 +131,7 @@ impl Mirror {
             b: record.blocks.iter().map(block).collect(),
             c: BTreeMap::new(),
             u: record.sampling.as_ref().and_then(|trace| waterfall::write(trace, &mut self.params.clone())),
+            e: record.beams.clone(),
         };
         // An engine that does not count leaves all of them at zero.
         if record.counters != Counters::default() {
@@ -164,6 +166,7 @@ impl Mirror {
         let sampling =
             line.u.as_ref().and_then(|value| waterfall::read(value, &mut self.params)).map(Arc::new);
         self.sampling = sampling.clone().or(self.sampling.take());
+        self.beams = line.e.clone().or(self.beams.take());
         let [schedule_ms, forward_ms, sample_ms, output_ms] = line.p.map(ms);
         StepRecord {
             step: line.s,
@@ -186,6 +189,7 @@ impl Mirror {
             blocks,
             counters: self.counters,
             sampling,
+            beams: line.e.clone(),
             operations: Vec::new(),
         }
     }

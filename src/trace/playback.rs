@@ -144,6 +144,7 @@ impl Playback {
             counters: state.counters,
             steps: self.timeline.steps[steps].to_vec(),
             sampling: state.sampling.clone(),
+            beams: state.beams.clone(),
             scheduler: (*state.scheduler).clone(),
             breakpoints: state.breakpoints.to_vec(),
             kv_events: self.timeline.kv_events[kv_events].to_vec(),
@@ -249,6 +250,7 @@ fn refuse(request: RequestId, n: u32, params: &SamplingParams, events: &mut Vec<
             timings: Timings::default(),
             seed: params.seed.unwrap_or_default(),
             params: params.clone(),
+            beam: None,
         });
         events.push(Event::Finished { seq: SeqId { request, choice }, outcome });
     }

@@ -6,7 +6,7 @@ use super::format::{EventsLine, Header, Line, StepLine, ViewLine};
 use super::mirror::{Known, Mirror};
 use super::read::Lines;
 use crate::protocol::{
-    BlockChange, Command, Counters, Event, KvEvent, RequestId, SamplingParams, SamplingTrace,
+    BeamView, BlockChange, Command, Counters, Event, KvEvent, RequestId, SamplingParams, SamplingTrace,
     SchedulerSettings, SeqId, SetBreakpoint, StepRecord, TierView, TokenId,
 };
 use std::collections::{HashMap, HashSet};
@@ -54,6 +54,7 @@ pub struct State {
     pub scheduler: Arc<SchedulerSettings>,
     pub breakpoints: Arc<Vec<SetBreakpoint>>,
     pub sampling: Option<Arc<SamplingTrace>>,
+    pub beams: Option<Arc<BeamView>>,
 }
 
 impl Timeline {
@@ -373,6 +374,7 @@ impl Building {
             scheduler: mirror.scheduler.clone(),
             breakpoints: mirror.breakpoints.clone(),
             sampling: mirror.sampling.clone(),
+            beams: mirror.beams.clone(),
         });
     }
 }

@@ -252,6 +252,7 @@ mod tests {
             timings: Timings::default(),
             seed: 1,
             params: SamplingParams::default(),
+            beam: None,
         };
         answer.apply(&Event::Finished { seq: answer.seq, outcome: Box::new(outcome) }, Duration::ZERO);
     }

@@ -70,6 +70,7 @@ fn after(now: &Snapshot, steps: &[&Arc<StepRecord>], at: usize) -> Snapshot {
     then.step = record.step;
     then.counters = record.counters;
     then.sampling = steps[..=at].iter().rev().find_map(|step| step.sampling.clone());
+    then.beams = steps[..=at].iter().rev().find_map(|step| step.beams.clone());
     then.sequences = sequences(now, record, &blocks);
     then.kv_events.clear();
     then.kv.tiers.clear();

@@ -96,7 +96,12 @@ impl Bench {
     }
 
     pub fn timed(settings: EngineSettings, runner: impl Into<AnyRunner>, clock: Clock) -> Self {
-        let text = Arc::new(TextModel::bytes());
+        Self::over(TextModel::bytes(), settings, runner, clock)
+    }
+
+    /// With another vocabulary than the bytes.
+    pub fn over(text: TextModel, settings: EngineSettings, runner: impl Into<AnyRunner>, clock: Clock) -> Self {
+        let text = Arc::new(text);
         let engine = Engine::new(&settings, runner.into().0, text, clock);
         let intake = engine.intake();
         Self { engine, intake, events: Vec::new(), next: 0 }

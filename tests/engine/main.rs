@@ -8,6 +8,7 @@
 
 mod answers;
 mod batching;
+mod beams;
 mod branches;
 mod breakpoints;
 mod cache;

@@ -8,10 +8,10 @@ use glassbox::protocol::*;
 use glassbox::weights::Gguf;
 use std::path::Path;
 
-const MODELS: [&str; 2] = ["llama", "gemma3_text_std"];
+pub const MODELS: [&str; 2] = ["llama", "gemma3_text_std"];
 
 /// A pool of so many blocks of 16 tokens for each cache group; `None` is ample.
-fn runner(model: &str, blocks: Option<usize>) -> Box<dyn Runner> {
+pub fn runner(model: &str, blocks: Option<usize>) -> Box<dyn Runner> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/gguf/{model}.gguf"));
     let file = Gguf::open(&path).unwrap();
     let open = |kv_cache_bytes| {

@@ -189,6 +189,7 @@ impl FakeEngine {
             kv,
             counters: self.counters,
             steps: self.steps.iter().rev().take(64).rev().cloned().collect(),
+            beams: None,
             sampling: self.trace.clone(),
             scheduler: self.scheduler.clone(),
             breakpoints: self.breakpoints.clone(),
@@ -488,6 +489,7 @@ impl FakeEngine {
             },
             seed: params.seed.unwrap_or(1234) + s.map_or(0, |s| u64::from(s.seq.choice)),
             params: params.clone(),
+            beam: None,
         }
     }
 }

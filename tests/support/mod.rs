@@ -74,6 +74,7 @@ pub fn run(runner: &mut dyn Runner, rows: &[Driven], top: usize) -> Vec<Sampled>
         mask: None,
         draw: true,
         top,
+        beams: 0,
         trace: 0,
     };
     let rows: Vec<_> = (0..launched.outputs).map(|_| row(SeqId::default())).collect();

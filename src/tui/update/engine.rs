@@ -111,7 +111,7 @@ pub fn close_answers(app: &mut App, why: &str) {
     for answer in app.chat.turns_mut().flat_map(|t| &mut t.answers).filter(|a| a.outcome.is_none()) {
         let usage = Usage { completion_tokens: answer.tokens, ..Usage::default() };
         let (timings, params) = (Timings::default(), answer.params.clone());
-        answer.outcome = Some(Box::new(Outcome { reason: reason.clone(), usage, timings, seed: 0, params }));
+        answer.outcome = Some(Box::new(Outcome { reason: reason.clone(), usage, timings, seed: 0, params, beam: None }));
     }
 }
 
