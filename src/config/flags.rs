@@ -1,4 +1,5 @@
 use super::{Given, Origin};
+use crate::protocol::{BeamSearch, EarlyStopping};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
@@ -37,6 +38,33 @@ pub struct SamplingFlags {
     /// End the answer before this text; may be repeated
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = non_empty)]
     pub stop: Vec<String>,
+}
+
+/// Beam search, where a width asks for it.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Beam search")]
+pub struct BeamFlags {
+    /// Beam search with so many beams instead of sampling; --choices says how many of the best answers
+    #[arg(long, value_name = "W", allow_negative_numbers = true, value_parser = beam_width)]
+    pub beam_width: Option<u32>,
+    /// An answer's score is its summed log-probability / (its tokens ^ X) [default: 1]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, requires = "beam_width")]
+    pub length_penalty: Option<f32>,
+    /// When the search is over: true (as soon as W answers have ended), false (no open beam scores
+    /// better at its length) or never (none can ever score better) [default: false]
+    #[arg(long, value_name = "WHEN", value_parser = early_stopping, requires = "beam_width")]
+    pub early_stopping: Option<EarlyStopping>,
+}
+
+impl BeamFlags {
+    pub fn search(&self) -> Option<BeamSearch> {
+        let default = BeamSearch::default();
+        self.beam_width.map(|width| BeamSearch {
+            width,
+            length_penalty: self.length_penalty.unwrap_or(default.length_penalty),
+            early_stopping: self.early_stopping.unwrap_or(default.early_stopping),
+        })
+    }
 }
 
 /// Where and how the engine runs.
@@ -156,6 +184,8 @@ pub struct RunArgs {
     /// Answers to sample from the one prompt, in one batch; choice i uses seed + i
     #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), allow_negative_numbers = true, help_heading = "Output")]
     pub choices: u32,
+    #[command(flatten)]
+    pub beam: BeamFlags,
     /// Where the model's thoughts go, in text output [default: hide]
     #[arg(long, value_enum, value_name = "WHERE", help_heading = "Output")]
     pub reasoning: Option<ShowReasoning>,
@@ -309,6 +339,16 @@ fn salt(text: &str) -> Result<String, String> {
 
 fn assignment(typed: &str) -> Result<String, String> {
     Given::assignment(typed, Origin::Flag).map(|_| typed.to_owned())
+}
+
+fn beam_width(typed: &str) -> Result<u32, String> {
+    let width = typed.parse().ok();
+    let beam = BeamSearch { width: width.unwrap_or(0), ..BeamSearch::default() };
+    beam.check().map(|()| beam.width).map_err(|bad| format!("it must be {}", bad.expected))
+}
+
+fn early_stopping(typed: &str) -> Result<EarlyStopping, String> {
+    EarlyStopping::parse(typed).map_err(|bad| format!("it must be {}", bad.expected))
 }
 
 fn non_empty(text: &str) -> Result<String, String> {

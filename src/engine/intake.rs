@@ -234,22 +234,15 @@ fn draw_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
 }
 
-/// Most beams of one search.
-const MOST_BEAMS: u32 = 64;
-
 fn check_beam(request: &Request) -> Result<(), Failure> {
     let Some(beam) = request.beam else { return Ok(()) };
-    if !(1..=MOST_BEAMS).contains(&beam.width) {
-        return Err(bad(format!("beam_width must be a whole number from 1 to {MOST_BEAMS}, not {}", beam.width)));
-    }
+    beam.check().map_err(|out_of_range| bad(out_of_range.to_string()))?;
     if request.n > beam.width {
-        return Err(bad(format!("beam search of width {} has no {} answers: n must be at most the width", beam.width, request.n)));
-    }
-    if !(-10.0..=10.0).contains(&beam.length_penalty) {
-        return Err(bad(format!("length_penalty must be a number from -10 to 10, not {}", beam.length_penalty)));
+        let (width, n) = (beam.width, request.n);
+        return Err(bad(format!("n must be at most the beam width of {width}, not {n}")));
     }
     match request.prompt_logprobs {
-        Some(_) => Err(bad("prompt_logprobs cannot be had from beam search; ask for them in a request of their own".into())),
+        Some(_) => Err(bad("prompt_logprobs and beam search do not go together".into())),
         None => Ok(()),
     }
 }

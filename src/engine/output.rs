@@ -3,8 +3,8 @@ use super::sequence::Sequence;
 use super::stream::Stream;
 use crate::base::Clock;
 use crate::protocol::{
-    BeamScore, Event, Failure, FinishReason, Outcome, RequestId, SamplingParams, SeqId, Timings, TokenId, TokenInfo,
-    TopToken, Usage,
+    BeamScore, Event, Failure, FinishReason, Outcome, RequestId, SamplingParams, SeqId, Timings, TokenId,
+    TokenInfo, TopToken, Usage,
 };
 use crate::sample::Sampled;
 use crate::text::{OutputOptions, OutputParser, TextModel};

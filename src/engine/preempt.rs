@@ -146,7 +146,9 @@ impl Scheduler {
             self.waiting.iter().filter(|key| wants(key)).map(|key| seq(key).id.request).collect();
         let holds = |key: &&Key| seq(key).held && seq(key).beam.is_some() && seq(key).in_flight == 0;
         let of_one = |key: &&Key| wanting.contains(&seq(key).id.request);
-        let Some(holder) = self.running.iter().rev().filter(holds).find(of_one).copied() else { return false };
+        let Some(holder) = self.running.iter().rev().filter(holds).find(of_one).copied() else {
+            return false;
+        };
         self.running.retain(|key| *key != holder);
         let seq = &mut self.sequences[holder];
         seq.start_over(SequenceState::Preempted, kv);

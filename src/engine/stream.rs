@@ -1,5 +1,7 @@
 use super::intake::Accepted;
-use crate::protocol::{BeamScore, Channel, FinishReason, Outcome, Part, SamplingParams, Timings, TokenId, Usage};
+use crate::protocol::{
+    BeamScore, Channel, FinishReason, Outcome, Part, SamplingParams, Timings, TokenId, Usage,
+};
 use crate::text::{OutputParser, Pushed};
 use std::time::Duration;
 

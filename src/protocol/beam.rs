@@ -1,4 +1,4 @@
-use super::{RequestId, SeqId, TokenId};
+use super::{OutOfRange, RequestId, SeqId, TokenId};
 use serde::{Deserialize, Serialize};
 
 /// Beam search instead of sampling: the `width` likeliest continuations go on together, and the `n`
@@ -28,6 +28,80 @@ pub enum EarlyStopping {
     False,
     /// When no open beam can ever score above the worst of `width` answers.
     Never,
+}
+
+/// Most beams of one search.
+const MOST_BEAMS: u32 = 64;
+const MOST_PENALTY: f32 = 10.0;
+
+impl BeamSearch {
+    /// `WIDTH`, `WIDTH PENALTY`, `WIDTH PENALTY EARLY_STOPPING`, or `off`. Nothing typed: as it is.
+    pub fn parse(typed: &str, now: Option<Self>) -> Result<Option<Self>, OutOfRange> {
+        let mut words = typed.split_whitespace();
+        let beam = match words.next() {
+            None => return Ok(now),
+            Some("off" | "none") => return Ok(None),
+            Some(width) => {
+                Self { width: width.parse().map_err(|_| Self::bad_width(width))?, ..Self::default() }
+            }
+        };
+        let length_penalty = match words.next() {
+            Some(penalty) => penalty.parse().map_err(|_| Self::bad_penalty(penalty))?,
+            None => beam.length_penalty,
+        };
+        let early_stopping = words.next().map_or(Ok(beam.early_stopping), EarlyStopping::parse)?;
+        let beam = Self { length_penalty, early_stopping, ..beam };
+        beam.check().map(|()| Some(beam))
+    }
+
+    /// What an engine demands before it searches.
+    pub fn check(&self) -> Result<(), OutOfRange> {
+        if !(1..=MOST_BEAMS).contains(&self.width) {
+            return Err(Self::bad_width(&self.width.to_string()));
+        }
+        match self.length_penalty.abs() <= MOST_PENALTY {
+            true => Ok(()),
+            false => Err(Self::bad_penalty(&self.length_penalty.to_string())),
+        }
+    }
+
+    fn bad_width(given: &str) -> OutOfRange {
+        out_of_range("beam_width", given, format!("a whole number from 1 to {MOST_BEAMS}"))
+    }
+
+    fn bad_penalty(given: &str) -> OutOfRange {
+        out_of_range("length_penalty", given, format!("a number from -{MOST_PENALTY} to {MOST_PENALTY}"))
+    }
+}
+
+impl EarlyStopping {
+    pub fn parse(typed: &str) -> Result<Self, OutOfRange> {
+        match typed {
+            "true" => Ok(EarlyStopping::True),
+            "false" => Ok(EarlyStopping::False),
+            "never" => Ok(EarlyStopping::Never),
+            other => Err(out_of_range("early_stopping", other, "true, false or never".into())),
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            EarlyStopping::True => "true",
+            EarlyStopping::False => "false",
+            EarlyStopping::Never => "never",
+        }
+    }
+}
+
+fn out_of_range(name: &str, given: &str, expected: String) -> OutOfRange {
+    OutOfRange { name: name.into(), given: given.into(), expected }
+}
+
+impl std::fmt::Display for BeamSearch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { width, length_penalty, early_stopping } = self;
+        write!(f, "width {width}, length penalty {length_penalty}, early stopping {}", early_stopping.name())
+    }
 }
 
 /// How an answer of a beam search fared.

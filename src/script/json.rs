@@ -4,7 +4,7 @@
 use super::answer::{Answer, Choice};
 use crate::base::is_dangerous;
 use crate::protocol::{
-    FailureKind, ModelInfo, SamplingParams, StepRecord, Timings, TokenInfo, ToolCall, ToolCallDelta,
+    BeamScore, FailureKind, ModelInfo, SamplingParams, StepRecord, Timings, TokenInfo, ToolCall, ToolCallDelta,
     TopToken, Usage,
 };
 use serde::Serialize;
@@ -26,6 +26,8 @@ struct Report<'a> {
     timings: TimingsJson,
     params: &'a SamplingParams,
     #[serde(skip_serializing_if = "Option::is_none")]
+    beam: Option<BeamScore>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<Vec<TokenJson<'a>>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     choices: Option<Vec<ChoiceJson<'a>>>,
@@ -41,6 +43,8 @@ struct ChoiceJson<'a> {
     finish_reason: &'static str,
     usage: Usage,
     timings: TimingsJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    beam: Option<BeamScore>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<Vec<TokenJson<'a>>>,
 }
@@ -116,6 +120,7 @@ pub fn report(answer: &Answer, with_tokens: bool) -> impl Serialize + '_ {
         usage: answer.usage(),
         timings: timings(&answer.info, first),
         params: first.outcome.as_ref().map_or(&answer.params, |o| &o.params),
+        beam: beam(first),
         tokens: tokens(first, with_tokens),
         choices: (answer.choices.len() > 1).then(all),
     }
@@ -131,8 +136,13 @@ fn choice<'a>(answer: &Answer, (index, choice): (usize, &'a Choice), with_tokens
         finish_reason: choice.finish_reason(),
         usage: answer.usage_of(choice),
         timings: timings(&answer.info, choice),
+        beam: beam(choice),
         tokens: tokens(choice, with_tokens),
     }
+}
+
+fn beam(choice: &Choice) -> Option<BeamScore> {
+    choice.outcome.as_ref()?.beam
 }
 
 fn tokens(choice: &Choice, wanted: bool) -> Option<Vec<TokenJson<'_>>> {

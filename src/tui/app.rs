@@ -7,7 +7,7 @@ use super::port::{FetchEvent, ModelChoice, ScreenOptions};
 use super::theme::Theme;
 use crate::base::Ring;
 use crate::protocol::{
-    Channel, Command, Event, LoadStage, ModelInfo, SamplingParams, SchedulerSettings, SeqId, Snapshot,
+    BeamSearch, Channel, Command, Event, LoadStage, ModelInfo, SamplingParams, SchedulerSettings, SeqId, Snapshot,
 };
 use crossterm::event::KeyEvent;
 use std::cell::Cell;
@@ -81,6 +81,8 @@ pub struct App {
     /// Parameters set in this session, by name.
     pub set_here: Vec<&'static str>,
     pub system: Option<String>,
+    /// Messages are answered by beam search.
+    pub beam: Option<BeamSearch>,
     /// False: thoughts come as text, tags and all.
     pub parse_reasoning: bool,
     pub snapshot: Arc<Snapshot>,
@@ -155,18 +157,27 @@ pub enum Panel {
     Sampling = 1,
     Kv = 2,
     Batch = 3,
+    Beams = 4,
     Reasoning = 5,
     Metrics = 6,
 }
 
 impl Panel {
-    pub const ALL: [Panel; 5] = [Panel::Sampling, Panel::Kv, Panel::Batch, Panel::Reasoning, Panel::Metrics];
+    pub const ALL: [Panel; 6] = [
+        Panel::Sampling,
+        Panel::Kv,
+        Panel::Batch,
+        Panel::Beams,
+        Panel::Reasoning,
+        Panel::Metrics,
+    ];
 
     pub fn title(self) -> &'static str {
         match self {
             Panel::Sampling => "sampling",
             Panel::Kv => "kv blocks",
             Panel::Batch => "batch",
+            Panel::Beams => "beams",
             Panel::Reasoning => "reasoning",
             Panel::Metrics => "metrics",
         }
@@ -306,6 +317,7 @@ impl App {
             help_scroll: 0,
             scroll: None,
             set_here: Vec::new(),
+            beam: None,
             parse_reasoning: true,
             snapshot: Arc::default(),
             asked: None,

@@ -110,6 +110,7 @@ pub const BINDINGS: &[Binding] = &[
     bind!(Panels, [key!('1')], Action::TogglePanel(Panel::Sampling), "sampling: why this token?"),
     bind!(Panels, [key!('2')], Action::TogglePanel(Panel::Kv), "KV blocks: where is the memory?"),
     bind!(Panels, [key!('3')], Action::TogglePanel(Panel::Batch), "batch: what did this step do?"),
+    bind!(Panels, [key!('4')], Action::TogglePanel(Panel::Beams), "beams: which paths are alive?"),
     bind!(Panels, [key!('5')], Action::TogglePanel(Panel::Reasoning), "reasoning: what was decided?"),
     bind!(Panels, [key!('6')], Action::TogglePanel(Panel::Metrics), "metrics: is it fast?"),
     bind!(Panels, [key!(p), key!(space)], Action::TogglePause, "pause (r: resume)"),

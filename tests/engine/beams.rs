@@ -208,7 +208,18 @@ fn a_search_that_does_not_fit_at_once_comes_to_its_end() {
 fn the_example_of_the_glossary() {
     const P: [(&str, &[(u8, f32)]); 4] = [
         ("I", &[(b'l', 0.42), (b'h', 0.33), (b'w', 0.25)]),
-        ("Il", &[(b'c', 0.20), (b'r', 0.15), (b'e', 0.14), (b's', 0.13), (b'd', 0.13), (b't', 0.13), (b'f', 0.12)]),
+        (
+            "Il",
+            &[
+                (b'c', 0.20),
+                (b'r', 0.15),
+                (b'e', 0.14),
+                (b's', 0.13),
+                (b'd', 0.13),
+                (b't', 0.13),
+                (b'f', 0.12),
+            ],
+        ),
         ("Ih", &[(b'c', 0.17), (b'r', 0.17), (b'e', 0.17), (b's', 0.17), (b'd', 0.16), (b't', 0.16)]),
         ("", &[(0, 1.0)]),
     ];
@@ -226,7 +237,8 @@ fn the_example_of_the_glossary() {
     let id = bench.submit(Request { beam: Some(beam), n: 2, ..request });
     bench.step();
     let view = bench.engine.snapshot().beams.unwrap();
-    let open: Vec<_> = view.open.iter().map(|row| (row.tokens[0].1.as_str(), (row.sum.exp() * 100.0).round())).collect();
+    let open: Vec<_> =
+        view.open.iter().map(|row| (row.tokens[0].1.as_str(), (row.sum.exp() * 100.0).round())).collect();
     assert_eq!(open, [("l", 42.0), ("h", 33.0)]);
     assert_eq!(view.pruned[0].text, "w");
     assert!((view.pruned[0].behind - (0.33f64 / 0.25).ln()).abs() < 1e-6);
@@ -245,7 +257,10 @@ fn the_example_of_the_glossary() {
 fn beams_share_the_blocks_of_their_common_past() {
     let mut bench = Bench::new(babbler());
     bench.send(Command::Focus(None));
-    let asked = Asked { params: SamplingParams { max_tokens: Some(30), ..greedy() }, ..asked(4, 1.0, EarlyStopping::False, 30) };
+    let asked = Asked {
+        params: SamplingParams { max_tokens: Some(30), ..greedy() },
+        ..asked(4, 1.0, EarlyStopping::False, 30)
+    };
     let id = submit(&mut bench, &asked);
     (0..6).for_each(|_| bench.step());
     let view = bench.engine.snapshot().beams.unwrap();
@@ -266,7 +281,8 @@ fn a_stop_string_ends_an_answer_of_a_search() {
     let mut bench = Bench::new(Scripted::saying(Scripted::limits(64, 4), "one two three"));
     let params = SamplingParams { stop: vec![" tw".into()], max_tokens: Some(20), ..greedy() };
     let request = bench.request("count", params);
-    let id = bench.submit(Request { beam: Some(BeamSearch { width: 2, ..BeamSearch::default() }), ..request });
+    let id =
+        bench.submit(Request { beam: Some(BeamSearch { width: 2, ..BeamSearch::default() }), ..request });
     bench.run();
     assert_eq!(*bench.reason(id), FinishReason::StopString(" tw".into()));
     assert_eq!(bench.text(id), "one");
@@ -274,8 +290,14 @@ fn a_stop_string_ends_an_answer_of_a_search() {
 
 #[test]
 fn what_cannot_be_searched_is_refused_and_a_bad_row_or_an_abort_ends_one_search_only() {
-    let mut bench = Bench::new(babbler().poisoning(|row| row.tokens.len() == 9 && row.tokens[0] == u32::from(b'p')));
-    let refused = [(0, 1, 1.0, "beam_width"), (65, 1, 1.0, "beam_width"), (2, 3, 1.0, "n must be"), (2, 1, f32::NAN, "length_penalty")];
+    let mut bench =
+        Bench::new(babbler().poisoning(|row| row.tokens.len() == 9 && row.tokens[0] == u32::from(b'p')));
+    let refused = [
+        (0, 1, 1.0, "beam_width"),
+        (65, 1, 1.0, "beam_width"),
+        (2, 3, 1.0, "n must be"),
+        (2, 1, f32::NAN, "length_penalty"),
+    ];
     for (width, n, length_penalty, named) in refused {
         let request = bench.request("x", greedy());
         let beam = Some(BeamSearch { width, length_penalty, ..BeamSearch::default() });
@@ -286,7 +308,8 @@ fn what_cannot_be_searched_is_refused_and_a_bad_row_or_an_abort_ends_one_search_
         let request = bench.request(prompt, SamplingParams { max_tokens: Some(12), ..greedy() });
         bench.submit(Request { beam: Some(BeamSearch::default()), n: 2, ..request })
     };
-    let (poisoned, aborted, whole) = (search(&mut bench, "poison"), search(&mut bench, "abort"), search(&mut bench, "whole"));
+    let (poisoned, aborted, whole) =
+        (search(&mut bench, "poison"), search(&mut bench, "abort"), search(&mut bench, "whole"));
     (0..3).for_each(|_| bench.step());
     bench.send(Command::Abort(aborted));
     bench.run();

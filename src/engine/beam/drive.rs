@@ -83,7 +83,8 @@ impl Engine {
             Some(Err(RowError::AllMasked { .. })) | None => beam.report = Some((key, Vec::new())),
             Some(Err(why)) => {
                 self.kv.forget(&seq.table);
-                let (request, failure) = (seq.id.request, Failure::new(FailureKind::Internal, why.to_string()));
+                let (request, failure) =
+                    (seq.id.request, Failure::new(FailureKind::Internal, why.to_string()));
                 self.output.close_request(request, &FinishReason::Error(failure), events);
                 self.scheduler.end(request);
             }
@@ -91,7 +92,11 @@ impl Engine {
     }
 
     /// Takes every search further of which all open beams have reported.
-    pub(in crate::engine) fn advance_beams(&mut self, born: &mut Vec<(Key, Sequence)>, events: &mut Vec<Event>) {
+    pub(in crate::engine) fn advance_beams(
+        &mut self,
+        born: &mut Vec<(Key, Sequence)>,
+        events: &mut Vec<Event>,
+    ) {
         if self.beams.live.is_empty() {
             return;
         }
@@ -153,7 +158,8 @@ impl Engine {
             let id = match taken[from] {
                 None => parent.id,
                 Some(_) => {
-                    let choice = (0..).find(|choice| !used.contains(choice)).expect("fewer beams than numbers");
+                    let choice =
+                        (0..).find(|choice| !used.contains(choice)).expect("fewer beams than numbers");
                     used.push(choice);
                     let id = SeqId { choice, ..parent.id };
                     let (table, computed) = match parent.table.is_empty() {
@@ -250,8 +256,12 @@ fn verdict(text: &TextModel, params: &SamplingParams, beam: &Beam, token: TokenI
 
 fn candidates(sampled: &Sampled) -> Vec<Candidate> {
     let entropy = sampled.entropy;
-    let candidate =
-        |(rank, top): (u32, &crate::protocol::TopToken)| Candidate { token: top.id, logprob: top.logprob, rank, entropy };
+    let candidate = |(rank, top): (u32, &crate::protocol::TopToken)| Candidate {
+        token: top.id,
+        logprob: top.logprob,
+        rank,
+        entropy,
+    };
     (1..).zip(&sampled.top).map(candidate).collect()
 }
 

@@ -60,7 +60,7 @@ pub struct Pruned {
     pub parent: Option<u32>,
     pub drawn: Candidate,
     pub sum: f64,
-    /// What the worst beam kept has more.
+    /// What the worst continuation kept has more.
     pub behind: f64,
 }
 
@@ -88,7 +88,15 @@ pub enum Verdict {
 
 impl Search {
     pub fn new(params: BeamSearch, n: usize) -> Self {
-        Self { params, n, nodes: Vec::new(), open: vec![None], ended: Vec::new(), pruned: Vec::new(), depth: 0 }
+        Self {
+            params,
+            n,
+            nodes: Vec::new(),
+            open: vec![None],
+            ended: Vec::new(),
+            pruned: Vec::new(),
+            depth: 0,
+        }
     }
 
     /// Continuations of one row to look at, where the model has so many end tokens.
@@ -107,7 +115,7 @@ impl Search {
         self.depth += 1;
         let width = self.params.width as usize;
         let all = self.ranked(reports);
-        let mut next = Advance::default();
+        let (mut next, mut worst) = (Advance::default(), f64::INFINITY);
         self.pruned.clear();
         for (place, &(sum, beam, drawn)) in all.iter().enumerate() {
             let among_best = place < width;
@@ -118,12 +126,15 @@ impl Search {
                     self.end(node, sum);
                 }
                 false if next.open.len() < width => next.open.push((beam, self.grow(beam, drawn, sum))),
-                _ => self.pruned.push(Pruned { parent: self.open[beam], drawn, sum, behind: 0.0 }),
+                _ => {
+                    self.pruned.push(Pruned { parent: self.open[beam], drawn, sum, behind: 0.0 });
+                    continue;
+                }
             }
+            worst = worst.min(sum);
         }
-        let worst = next.open.last().map(|(_, node)| self.nodes[*node as usize].sum);
         self.pruned.truncate(width);
-        self.pruned.iter_mut().for_each(|lost| lost.behind = (worst.unwrap_or(lost.sum) - lost.sum).max(0.0));
+        self.pruned.iter_mut().for_each(|lost| lost.behind = (worst - lost.sum).max(0.0));
         self.open = next.open.iter().map(|(_, node)| Some(*node)).collect();
         next.over = self.is_over(left - 1);
         next

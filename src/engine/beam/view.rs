@@ -66,7 +66,9 @@ fn pruned(live: &Live, lost: &Pruned, text: &TextModel) -> PrunedView {
 /// Tokens that all paths begin with.
 fn common(paths: &[Vec<Node>]) -> usize {
     let Some((first, others)) = paths.split_first() else { return 0 };
-    let agrees = |at: usize| others.iter().all(|path| path.get(at).map(|n| n.drawn.token) == Some(first[at].drawn.token));
+    let agrees = |at: usize| {
+        others.iter().all(|path| path.get(at).map(|n| n.drawn.token) == Some(first[at].drawn.token))
+    };
     (0..first.len()).take_while(|at| agrees(*at)).count()
 }
 

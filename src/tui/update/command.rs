@@ -2,7 +2,7 @@
 
 use super::{debug, engine, fork, keys, models, scheduling};
 use crate::base::nearest;
-use crate::protocol::{Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec};
+use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
 use crate::tui::chat::{Chat, Level};
 use crate::tui::format;
@@ -25,6 +25,7 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         Slash::Regenerate => engine::regenerate(app, effects),
         Slash::Stop => keys::stop(app, effects),
         Slash::Parallel => parallel(app, arguments, effects),
+        Slash::Beam => beam(app, arguments),
         Slash::Pause => keys::hold(app, true, effects),
         Slash::Resume => keys::hold(app, false, effects),
         Slash::Step => match if arguments.is_empty() { Ok(1) } else { arguments.parse() } {
@@ -161,6 +162,19 @@ fn parallel(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
         }
         _ => engine::parallel(app, &prompts, each, effects),
     }
+}
+
+/// `4`, `4 0.6 never`, `off`; without arguments it says what holds.
+fn beam(app: &mut App, arguments: &str) {
+    match BeamSearch::parse(arguments, app.beam) {
+        Ok(beam) => app.beam = beam,
+        Err(why) => return app.chat.note(Level::Bad, why.to_string()),
+    }
+    let now = match app.beam {
+        None => "off: answers are sampled".to_owned(),
+        Some(beam) => format!("{beam}, from the next message on; panel 4 shows the tree"),
+    };
+    app.chat.note(Level::Info, format!("beam search: {now}"));
 }
 
 fn panel(app: &mut App, arguments: &str) {

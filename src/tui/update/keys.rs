@@ -312,7 +312,7 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
             let steps = app.meter.steps.len();
             app.panels.step_back = moved(app.panels.step_back, action, 1, steps);
         }
-        Panel::Reasoning | Panel::Metrics => {
+        Panel::Beams | Panel::Reasoning | Panel::Metrics => {
             app.panels.scroll = moved(app.panels.scroll, action, 1, app.parsed.len().max(64));
         }
     }

@@ -80,9 +80,9 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
                     ("b", "break"),
                     ("e", "settings"),
                 ],
-                Panel::Reasoning | Panel::Metrics => vec![("j k", "scroll")],
+                Panel::Beams | Panel::Reasoning | Panel::Metrics => vec![("j k", "scroll")],
             });
-            all.extend([("z", "zoom"), ("1 2 3 5 6", "toggle"), ("Tab", "next"), ("?", "help")]);
+            all.extend([("z", "zoom"), ("1-6", "toggle"), ("Tab", "next"), ("?", "help")]);
             all
         }
     }
@@ -99,9 +99,9 @@ fn replay_hints(app: &App) -> Vec<(&'static str, &'static str)> {
         Panel::Sampling => None,
         Panel::Kv => Some(("←→↑↓", "block")),
         Panel::Batch => Some(("j k", "older newer")),
-        Panel::Reasoning | Panel::Metrics => Some(("j k", "scroll")),
+        Panel::Beams | Panel::Reasoning | Panel::Metrics => Some(("j k", "scroll")),
     });
-    all.extend([("z", "zoom"), ("1 2 3 5 6", "toggle"), ("Tab", "next"), ("?", "help")]);
+    all.extend([("z", "zoom"), ("1-6", "toggle"), ("Tab", "next"), ("?", "help")]);
     all
 }
 

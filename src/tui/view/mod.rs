@@ -5,6 +5,7 @@
 
 mod ascii;
 mod batch;
+mod beams;
 mod block;
 mod card;
 mod chrome;

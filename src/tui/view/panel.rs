@@ -1,6 +1,6 @@
 //! A panel's frame, and which file draws what is in it.
 
-use super::{batch, kv, metrics, paint, reasoning, sampling};
+use super::{batch, beams, kv, metrics, paint, reasoning, sampling};
 use crate::tui::app::{App, Focus, Panel};
 use crate::tui::format;
 use crate::tui::history;
@@ -15,6 +15,7 @@ pub fn share(panel: Panel) -> u16 {
         Panel::Sampling => 18,
         Panel::Kv => 10,
         Panel::Batch => 11,
+        Panel::Beams => 14,
         Panel::Reasoning => 12,
         Panel::Metrics => 16,
     }
@@ -42,6 +43,7 @@ pub fn draw(app: &App, panel: Panel, area: Rect, buf: &mut Buffer) {
         Panel::Sampling => sampling::lines(app, size, focused),
         Panel::Kv => kv::lines(app, size, focused),
         Panel::Batch => batch::lines(app, size, focused),
+        Panel::Beams => beams::lines(app, size),
         Panel::Reasoning => reasoning::lines(app, size),
         Panel::Metrics => metrics::lines(app, size),
     };
