@@ -34,12 +34,16 @@ pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
     // Each part is seen, however low the panel.
     let room = height.saturating_sub(all.len());
     let least = |lines: &[Line], share: usize| lines.len().min((room * share / 6).max(2));
-    let of_ended = least(&ended, 2);
-    let of_pruned = if room < LOW { 0 } else { least(&pruned, 1) };
-    let of_tree = tree.len().min(room.saturating_sub(of_ended + of_pruned).max(1));
+    let low = room < LOW;
+    let of_ended = if low && !view.over { 0 } else { least(&ended, 2) };
+    let of_pruned = if low { 0 } else { least(&pruned, 1) };
+    let for_tree = room.saturating_sub(of_ended + of_pruned).max(1);
+    let tree = if tree.len() <= for_tree { tree } else { flat(app, view, width) };
+    let of_tree = tree.len().min(for_tree);
     let mut left = room.saturating_sub(of_tree + of_ended + of_pruned);
     let mut more = |lines: &[Line], had: usize| {
-        let more = (lines.len() - had).min(left);
+        // A heading alone says nothing.
+        let more = if had == 0 && left < 2 { 0 } else { (lines.len() - had).min(left) };
         left -= more;
         had + more
     };
@@ -108,6 +112,13 @@ fn tree(app: &App, view: &BeamView, width: usize) -> Vec<Line<'static>> {
     let all: Vec<&BeamRow> = view.open.iter().collect();
     branches(app, &all, 0, "", width, &mut lines);
     lines
+}
+
+/// Where the tree has no room: a line for each beam, best first.
+fn flat(app: &App, view: &BeamView, width: usize) -> Vec<Line<'static>> {
+    let said = |beam: &BeamRow| beam.tokens.iter().map(|(_, text)| text.as_str()).collect::<String>();
+    let beam = |beam| branch(app, "", &format!("{}{}", view.stem, said(beam)), Some(beam), width);
+    view.open.iter().map(beam).collect()
 }
 
 /// The beams that agree up to token `at`, grouped by what comes next.
