@@ -115,6 +115,7 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
     let prompt = if args.raw { Prompt::Text(prompt) } else { chat(args.chat.system.as_deref(), prompt) };
     let request = Request {
         n: args.choices,
+        best_of: args.best_of,
         priority: args.priority,
         cache_salt: args.cache_salt.clone(),
         ..Request::new(RequestId(1), prompt, settings.sampling)
@@ -163,7 +164,7 @@ fn view(args: &RunArgs) -> Result<View, Quit> {
     Ok(View {
         format,
         reasoning: args.reasoning.unwrap_or_default(),
-        stream: !args.no_stream && args.choices == 1,
+        stream: !args.no_stream && args.choices == 1 && args.best_of.is_none(),
         tokens: args.logprobs.is_some(),
         steps: args.steps,
         quiet: args.quiet,

@@ -234,7 +234,10 @@ mod tests {
             prompt_len: PROMPT.len(),
             end_tokens: &[],
             mask: None,
+            phrases: &Default::default(),
+            state: Default::default(),
             draw: true,
+            target: None,
             top: 0,
             trace: 0,
         };
