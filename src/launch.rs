@@ -116,6 +116,7 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
     let request = Request {
         n: args.choices,
         beam: args.beam.search(),
+        best_of: args.best_of,
         priority: args.priority,
         cache_salt: args.cache_salt.clone(),
         ..Request::new(RequestId(1), prompt, settings.sampling)
@@ -164,7 +165,7 @@ fn view(args: &RunArgs) -> Result<View, Quit> {
     Ok(View {
         format,
         reasoning: args.reasoning.unwrap_or_default(),
-        stream: !args.no_stream && args.choices == 1 && args.beam.beam_width.is_none(),
+        stream: !args.no_stream && args.choices == 1 && args.best_of.is_none() && args.beam.beam_width.is_none(),
         tokens: args.logprobs.is_some(),
         steps: args.steps,
         quiet: args.quiet,

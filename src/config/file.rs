@@ -1,7 +1,7 @@
 use super::options::ALIASES;
 use super::{Given, Origin, SETTINGS};
 use crate::base::nearest;
-use crate::protocol::{PARAMS, SCHEDULING};
+use crate::protocol::{PARAMS, ParamKind, ParamSpec, SCHEDULING};
 use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
@@ -76,7 +76,7 @@ const TABLES: [&str; 4] = ["sampling", "engine", "scheduler", "ui"];
 
 fn keys_of(table: &str) -> Option<Vec<&'static str>> {
     match table {
-        "sampling" => Some(PARAMS.iter().map(|p| p.name).chain(["stop"]).collect()),
+        "sampling" => Some(PARAMS.iter().map(|p| p.name).collect()),
         "scheduler" => Some(SCHEDULING.iter().map(|s| s.name).collect()),
         _ if TABLES.contains(&table) => {
             let own = SETTINGS.iter().filter(|s| s.table == table).map(|s| s.name);
@@ -95,16 +95,22 @@ fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Cl
 }
 
 fn read(name: &str, value: &DeValue, origin: Origin, variable: Lookup) -> Result<Given, String> {
-    if name != "stop" {
+    let is_list = ParamSpec::find(name).is_some_and(|spec| spec.kind == ParamKind::List);
+    if !is_list {
         return Given::new(name, &scalar(value, variable)?, origin);
     }
-    let strings = match value {
+    let items = match value {
         DeValue::Array(items) => {
             items.iter().map(|item| scalar(item.get_ref(), variable)).collect::<Result<_, _>>()?
         }
+        // `logit_bias = { 5 = 1.5 }`
+        DeValue::Table(pairs) => pairs
+            .iter()
+            .map(|(key, item)| Ok(format!("{}={}", key.get_ref(), scalar(item.get_ref(), variable)?)))
+            .collect::<Result<_, String>>()?,
         one => vec![scalar(one, variable)?],
     };
-    Given::stop(strings, origin)
+    Given::list(name, items, origin)
 }
 
 fn scalar(value: &DeValue, variable: Lookup) -> Result<String, String> {
@@ -161,6 +167,10 @@ mod tests {
         .unwrap();
         assert_eq!((s.sampling.temperature, s.sampling.top_k, s.sampling.seed), (0.2, 10, None));
         assert_eq!(s.sampling.stop, ["END", "\n\n"]);
+        let lists = settings("[sampling]\nlogit_bias = { 5 = 1.5, 7 = -2 }\nbanned_token_ids = [1, 2]\nsampler_order = 'hf'\n");
+        let lists = lists.unwrap().sampling;
+        assert_eq!((lists.logit_bias, lists.banned_token_ids), ([(5, 1.5), (7, -2.0)].into(), vec![1, 2]));
+        assert_eq!(lists.sampler_order.names(), ["hf"]);
         assert_eq!(s.options.engine.kv_cache_bytes, Some(256 << 20));
         assert_eq!(s.options.models.as_deref(), Some(Path::new("/home/ada/models")));
         assert!(s.options.ascii && s.options.engine.prefix_cache == crate::protocol::PrefixCache::Off);

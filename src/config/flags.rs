@@ -1,44 +1,7 @@
-use super::{Given, Origin};
+use super::{Given, Origin, SamplingFlags};
 use crate::protocol::{BeamSearch, EarlyStopping};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
-
-/// How the next token is chosen. Every value is checked here, so that a wrong one is named with its
-/// flag; it stays text so that all sources are read by the same code.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Sampling")]
-pub struct SamplingFlags {
-    /// 0 is greedy, 1 the model's own distribution
-    #[arg(long, alias = "temperature", value_name = "T", allow_negative_numbers = true, value_parser = checked("temperature"))]
-    pub temp: Option<String>,
-    /// Keep the K likeliest tokens; 0 is off
-    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = checked("top_k"))]
-    pub top_k: Option<String>,
-    /// Keep the smallest set of tokens that reaches this probability; 1 is off
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = checked("top_p"))]
-    pub top_p: Option<String>,
-    /// Drop tokens below this share of the likeliest; 0 is off
-    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = checked("min_p"))]
-    pub min_p: Option<String>,
-    /// Divide the logits of tokens already seen; 1 is off
-    #[arg(long, alias = "repetition-penalty", value_name = "X", allow_negative_numbers = true, value_parser = checked("repetition_penalty"))]
-    pub repeat_penalty: Option<String>,
-    /// Subtract this for every occurrence in the answer; 0 is off
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = checked("frequency_penalty"))]
-    pub frequency_penalty: Option<String>,
-    /// Subtract this once a token occurs in the answer; 0 is off
-    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = checked("presence_penalty"))]
-    pub presence_penalty: Option<String>,
-    /// Same seed, same tokens; without one a seed is drawn and reported
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = checked("seed"))]
-    pub seed: Option<String>,
-    /// Longest answer, in tokens; without it until the context is full
-    #[arg(short = 'n', long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("max_tokens"))]
-    pub max_tokens: Option<String>,
-    /// End the answer before this text; may be repeated
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, value_parser = non_empty)]
-    pub stop: Vec<String>,
-}
 
 /// Beam search, where a width asks for it.
 #[derive(Args, Clone, Debug, Default)]
@@ -186,6 +149,10 @@ pub struct RunArgs {
     pub choices: u32,
     #[command(flatten)]
     pub beam: BeamFlags,
+    /// Sample so many, and keep the --choices of them with the largest mean log-probability; nothing is
+    /// shown before all have ended
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=1024), allow_negative_numbers = true, help_heading = "Output")]
+    pub best_of: Option<u32>,
     /// Where the model's thoughts go, in text output [default: hide]
     #[arg(long, value_enum, value_name = "WHERE", help_heading = "Output")]
     pub reasoning: Option<ShowReasoning>,
@@ -263,29 +230,6 @@ impl RunArgs {
     }
 }
 
-impl SamplingFlags {
-    pub fn given(&self) -> Vec<Given> {
-        let mut given = flags([
-            ("temperature", &self.temp),
-            ("top_k", &self.top_k),
-            ("top_p", &self.top_p),
-            ("min_p", &self.min_p),
-            ("repetition_penalty", &self.repeat_penalty),
-            ("frequency_penalty", &self.frequency_penalty),
-            ("presence_penalty", &self.presence_penalty),
-            ("seed", &self.seed),
-            ("max_tokens", &self.max_tokens),
-        ]);
-        if !self.stop.is_empty() {
-            given.push(
-                Given::stop(self.stop.clone(), Origin::Flag)
-                    .expect("clap refused empty stop strings already"),
-            );
-        }
-        given
-    }
-}
-
 impl EngineFlags {
     pub fn given(&self) -> Vec<Given> {
         let on = |flag: bool| flag.then(|| "true".to_owned());
@@ -349,8 +293,4 @@ fn beam_width(typed: &str) -> Result<u32, String> {
 
 fn early_stopping(typed: &str) -> Result<EarlyStopping, String> {
     EarlyStopping::parse(typed).map_err(|bad| format!("it must be {}", bad.expected))
-}
-
-fn non_empty(text: &str) -> Result<String, String> {
-    Given::stop(vec![text.to_owned()], Origin::Flag).map(|_| text.to_owned())
 }

@@ -1,6 +1,6 @@
 //! What the user typed, the environment and the config file, read once into [`Settings`].
 //!
-//! - `cli`, `flags`: the command line as clap reads it
+//! - `cli`, `flags`, `sampling_flags`: the command line as clap reads it
 //! - `compared`: what `bench speed --compare` changes
 //! - `file`: config.toml and the `GLASSBOX_*` variables
 //! - `resolve`: those laid over one another, each value with its [`Origin`]
@@ -14,6 +14,7 @@ mod flags;
 mod options;
 mod paths;
 mod resolve;
+mod sampling_flags;
 mod settings;
 
 pub use cli::{
@@ -22,8 +23,9 @@ pub use cli::{
 };
 pub use compared::{Compared, Comparison};
 pub use file::{ConfigError, from_environment, from_file};
-pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, SamplingFlags, ShowReasoning};
+pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, ShowReasoning};
 pub use options::{Device, Options, SETTINGS, SettingSpec, parse_bytes};
 pub use paths::Paths;
 pub use resolve::{Given, Origin, SettingRow, Settings};
+pub use sampling_flags::SamplingFlags;
 pub use settings::{EngineSettings, INSTRUCTION_SETS};

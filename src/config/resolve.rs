@@ -1,7 +1,9 @@
 use super::options::{ALIASES, own_name};
 use super::{Options, SETTINGS, SettingSpec};
 use crate::base::nearest;
-use crate::protocol::{PARAMS, ParamSpec, SCHEDULING, SamplingParams, SchedulerSettings, SchedulingSpec};
+use crate::protocol::{
+    PARAMS, ParamKind, ParamSpec, ParamValue, SCHEDULING, SamplingParams, SchedulerSettings, SchedulingSpec,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
@@ -41,10 +43,9 @@ pub struct Given {
 
 #[derive(Clone)]
 enum Value {
-    Param(&'static ParamSpec, String),
+    Param(&'static ParamSpec, ParamValue),
     Setting(&'static SettingSpec, String),
     Scheduling(&'static SchedulingSpec, String),
-    Stop(Vec<String>),
 }
 
 impl Given {
@@ -55,7 +56,7 @@ impl Given {
             let mut trial = SamplingParams::default();
             spec.parse(&mut trial, text).map_err(|e| e.to_string())?;
             trial.check().map_err(|e| e.to_string())?;
-            Value::Param(spec, text.into())
+            Value::Param(spec, (spec.get)(&trial))
         } else if let Some(spec) = SettingSpec::find(name) {
             (spec.set)(&mut Options::default(), text)
                 .map_err(|expected| format!("{name} must be {expected}, not {text:?}"))?;
@@ -93,11 +94,16 @@ impl Given {
         })
     }
 
-    pub fn stop(strings: Vec<String>, origin: Origin) -> Result<Self, String> {
-        match strings.iter().any(String::is_empty) {
-            true => Err("stop must be a non-empty text, not \"\"".into()),
-            false => Ok(Self { origin, value: Value::Stop(strings) }),
-        }
+    /// The items of a list parameter such as `stop`, each as it is.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); and where `name` is no list.
+    pub fn list(name: &str, items: Vec<String>, origin: Origin) -> Result<Self, String> {
+        let spec = ParamSpec::find(name).filter(|spec| spec.kind == ParamKind::List);
+        let spec = spec.ok_or_else(|| format!("{name} takes one value, not a list"))?;
+        let mut trial = SamplingParams::default();
+        spec.set(&mut trial, ParamValue::List(items)).map_err(|e| e.to_string())?;
+        Ok(Self { origin, value: Value::Param(spec, (spec.get)(&trial)) })
     }
 
     fn name(&self) -> &'static str {
@@ -105,7 +111,6 @@ impl Given {
             Value::Param(spec, _) => spec.name,
             Value::Setting(spec, _) => spec.name,
             Value::Scheduling(spec, _) => spec.name,
-            Value::Stop(_) => "stop",
         }
     }
 }
@@ -142,15 +147,14 @@ impl Settings {
 
     fn apply(&mut self, value: Value) {
         match value {
-            Value::Param(spec, text) => {
-                spec.parse(&mut self.sampling, &text).expect("Given::new parsed the same text")
+            Value::Param(spec, value) => {
+                spec.set(&mut self.sampling, value).expect("Given::new set the same value")
             }
             Value::Setting(spec, text) => {
                 (spec.set)(&mut self.options, &text).expect("Given::new parsed the same text")
             }
             Value::Scheduling(spec, text) => (spec.set)(&mut self.options.engine.scheduler, &text)
                 .expect("Given::new parsed the same text"),
-            Value::Stop(strings) => self.sampling.stop = strings,
         }
     }
 
@@ -161,13 +165,10 @@ impl Settings {
     /// Every value with its origin, in the order of the tables.
     pub fn rows(&self) -> Vec<SettingRow> {
         let params = PARAMS.iter().map(|spec| (spec.name, (spec.get)(&self.sampling).to_string()));
-        let stop = self.sampling.stop.iter().map(|s| format!("{s:?}")).collect::<Vec<_>>().join(" ");
-        let stop = if stop.is_empty() { "none".to_owned() } else { stop };
         let options = SETTINGS.iter().map(|spec| (spec.name, (spec.get)(&self.options)));
         let scheduler = &self.options.engine.scheduler;
         let scheduling = SCHEDULING.iter().map(|spec| (spec.name, (spec.get)(scheduler)));
         params
-            .chain([("stop", stop)])
             .chain(options)
             .chain(scheduling)
             .map(|(name, value)| SettingRow { name, value, origin: self.origin(name).to_string() })
@@ -220,7 +221,8 @@ mod tests {
             assert!(message.contains("must be") && message.contains(text), "{message}");
         }
         assert!(Given::new("colour", "red", Origin::Flag).is_err());
-        assert!(Given::stop(vec![String::new()], Origin::Flag).is_err());
+        assert!(Given::list("stop", vec![String::new()], Origin::Flag).is_err());
+        assert!(Given::list("top_k", vec!["3".into()], Origin::Flag).is_err());
     }
 
     #[test]
@@ -257,8 +259,8 @@ mod tests {
 
     #[test]
     fn every_row_says_where_its_value_is_from() {
-        let rows = Settings::resolve([Given::stop(vec!["\n".into()], file(1)).unwrap()]).rows();
-        assert_eq!(rows.len(), PARAMS.len() + 1 + SETTINGS.len() + SCHEDULING.len());
+        let rows = Settings::resolve([Given::list("stop", vec!["\n".into()], file(1)).unwrap()]).rows();
+        assert_eq!(rows.len(), PARAMS.len() + SETTINGS.len() + SCHEDULING.len());
         let stop = rows.iter().find(|row| row.name == "stop").unwrap();
         assert_eq!((stop.value.as_str(), stop.origin.as_str()), ("\"\\n\"", "config.toml:1"));
     }

@@ -5,7 +5,7 @@ use super::sequences::Key;
 use super::step::Engine;
 use crate::kv::BlockTable;
 use crate::model::{DeviceError, Outputs};
-use crate::protocol::{Event, Failure, FailureKind, FinishReason, SamplingTrace};
+use crate::protocol::{Event, Failure, FailureKind, FinishReason, SamplingTrace, ScoredToken};
 use crate::sample::{RowError, Sampled};
 use crate::text::TextModel;
 use std::sync::Arc;
@@ -86,6 +86,7 @@ impl Engine {
                         (self.trace, self.new_trace) = (Some(trace.clone()), Some(trace));
                     }
                     seq.push(sampled.token);
+                    seq.sampler = sampled.state;
                     if !self.breakpoints.is_empty() {
                         self.watched.drew(seq.id, &sampled, &self.text);
                     }
@@ -108,12 +109,13 @@ impl Engine {
     fn score(&mut self, key: Key, first: usize, scored: Vec<Drawn>, events: &mut Vec<Event>) {
         let seq = &mut self.scheduler.sequences[key];
         seq.held = false;
-        let rows: Result<Vec<_>, RowError> =
-            scored.into_iter().map(|row| row.map(|sampled| sampled.top)).collect();
+        let rows: Result<Vec<Sampled>, RowError> = scored.into_iter().collect();
         match rows {
             Ok(rows) => {
                 seq.scoring.iter_mut().for_each(|scoring| scoring.done = first + rows.len());
-                self.output.scored(seq.id.request, first, rows.into_iter(), events);
+                let next = rows.iter().map(scored_token).collect();
+                let rows = rows.into_iter().map(|sampled| sampled.top);
+                self.output.scored(seq.id.request, first, rows, next, events);
             }
             Err(why) => {
                 self.kv.forget(&seq.table);
@@ -133,7 +135,12 @@ fn score_last(seq: &mut Sequence, drawn: &Drawn, output: &Output, events: &mut V
     scoring.done = seq.prompt_len;
     let mut top = sampled.top.clone();
     top.truncate(scoring.top);
-    output.scored(seq.id.request, last, std::iter::once(top), events);
+    output.scored(seq.id.request, last, std::iter::once(top), Vec::new(), events);
+}
+
+/// A row that was scored has the next token of the prompt.
+fn scored_token(sampled: &Sampled) -> ScoredToken {
+    ScoredToken { id: sampled.token, logprob: sampled.logprob, rank: sampled.rank }
 }
 
 fn traced(text: &TextModel, sampled: &mut Sampled) -> Option<Arc<SamplingTrace>> {

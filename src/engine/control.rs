@@ -1,6 +1,8 @@
 use super::intake::Work;
 use super::step::{Engine, Pace};
 use crate::protocol::{Command, Event, Failure, FailureKind, FinishReason, RequestId, SamplingParams};
+use crate::sample::Phrases;
+use std::sync::Arc;
 
 /// Traced where a front end asked for a focus and no setting says how many.
 const TRACED_CANDIDATES: usize = 24;
@@ -42,7 +44,7 @@ impl Engine {
                 self.output.refuse(&accepted, &why, events);
             }
             Work::Control(Command::Abort(id)) => self.abort(id, events),
-            Work::Control(Command::SetParams(id, params)) => self.set_params(id, params, events),
+            Work::SetParams(id, params, phrases) => self.set_params(id, params, &phrases, events),
             Work::Control(Command::Pause) => self.set_pace(Pace::Steps(0), events),
             Work::Control(Command::Resume) => self.set_pace(Pace::Running, events),
             Work::Control(Command::Step(n)) => self.set_pace(Pace::Steps(n), events),
@@ -50,7 +52,9 @@ impl Engine {
                 self.focus.seq = seq;
                 self.focus.candidates = self.focus.candidates.max(TRACED_CANDIDATES);
             }
-            Work::Control(Command::Fork(fork)) => self.fork(*fork, events),
+            Work::Fork(fork, phrases) => self.fork(fork, phrases, events),
+            // Intake turns these into work of their own.
+            Work::Control(Command::SetParams(..) | Command::Fork(_)) => {}
             Work::Control(Command::Break(on)) => {
                 if self.breakpoints.is_empty() {
                     self.watch_from_here();
@@ -106,7 +110,13 @@ impl Engine {
         self.output.close_request(id, &FinishReason::Abort, events);
     }
 
-    fn set_params(&mut self, id: RequestId, params: SamplingParams, events: &mut Vec<Event>) {
+    fn set_params(
+        &mut self,
+        id: RequestId,
+        params: SamplingParams,
+        phrases: &Arc<Phrases>,
+        events: &mut Vec<Event>,
+    ) {
         let Some((stop, include)) = self.output.stops(id) else { return };
         let (stop, include_stop_str_in_output) = (stop.to_vec(), include);
         if params.stop != stop || params.include_stop_str_in_output != include {
@@ -115,6 +125,7 @@ impl Engine {
         let params = SamplingParams { stop, include_stop_str_in_output, ..params };
         for seq in self.scheduler.of_request(id) {
             seq.params = params.clone();
+            seq.phrases = phrases.clone();
             if let Some(seed) = params.seed {
                 seq.seed = seed.wrapping_add(u64::from(seq.id.choice));
             }

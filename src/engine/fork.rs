@@ -8,6 +8,8 @@ use crate::model::DeviceError;
 use crate::protocol::{
     Event, Failure, FailureKind, ForkRequest, Prompt, Request, RequestId, SeqId, SequenceState,
 };
+use crate::sample::{Phrases, SamplerState};
+use std::sync::Arc;
 
 impl Engine {
     /// Remembers the sequences that have ended, before the scheduler drops them.
@@ -39,11 +41,12 @@ impl Engine {
         }
     }
 
-    pub(super) fn fork(&mut self, request: ForkRequest, events: &mut Vec<Event>) {
+    pub(super) fn fork(&mut self, request: ForkRequest, phrases: Arc<Phrases>, events: &mut Vec<Event>) {
         let mut accepted = accepted(&request, self.clock.now());
         match self.branch(&request) {
             Err(why) => self.output.refuse(&accepted, &why, events),
-            Ok(seq) => {
+            Ok(mut seq) => {
+                seq.phrases = phrases;
                 accepted.prompt_tokens = seq.prompt_len;
                 accepted.seed = seq.seed;
                 accepted.opens_reasoning = seq.reading.opens_reasoning;
@@ -101,6 +104,10 @@ impl Engine {
         seq.chain.extend(&tokens);
         seq.tokens = tokens;
         seq.params = request.params.clone();
+        if keep < len || !request.then.is_empty() {
+            // What the sampler remembers is of another end.
+            seq.sampler = SamplerState::default();
+        }
         seq.seed = request.params.seed.unwrap_or(parent.seed);
         seq.state = SequenceState::Waiting;
         seq.cached_tokens = computed;

@@ -1,11 +1,13 @@
+use super::phrases::phrases;
 use super::sequence::{Reading, Scoring, Sequence};
 use crate::base::Clock;
 use crate::kv::{BlockTable, ExtraKeys, HashChain, most_blocks};
 use crate::model::ModelLimits;
 use crate::protocol::{
-    Command, Failure, FailureKind, ForkRequest, Prompt, Request, SamplingParams, SeqId, SequenceState,
-    TokenId,
+    Command, Failure, FailureKind, ForkRequest, Prompt, Request, RequestId, SamplingParams, SeqId,
+    SequenceState, TokenId,
 };
+use crate::sample::{Phrases, SamplerState};
 use crate::text::TextModel;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +40,10 @@ pub enum Work {
     Add(Box<Accepted>, Box<Sequence>),
     /// A request that ends at once, in each of its choices.
     Refuse(Box<Accepted>, Failure),
-    /// Anything that is not a request.
+    /// A branch, with the texts of its parameters as tokens.
+    Fork(ForkRequest, Arc<Phrases>),
+    SetParams(RequestId, SamplingParams, Arc<Phrases>),
+    /// Anything else that is not a request.
     Control(Command),
     Note(String),
 }
@@ -46,7 +51,7 @@ pub enum Work {
 /// A request with all that intake found out about it.
 pub struct Accepted {
     pub request: Request,
-    /// How many continuations end: `n`, or 1 where `n` is out of range.
+    /// How many continuations are told: `n`, or 1 where `n` is out of range.
     pub choices: u32,
     /// 0 where the prompt was never tokenized.
     pub prompt_tokens: usize,
@@ -108,11 +113,17 @@ impl Intake {
         match command {
             Command::Submit(request) => self.prepare(*request),
             Command::Fork(fork) => match self.check_fork(&fork) {
-                Ok(()) => Work::Control(Command::Fork(fork)),
+                Ok(()) => {
+                    let phrases = self.phrases(&fork.params);
+                    Work::Fork(*fork, phrases)
+                }
                 Err(why) => Work::Refuse(Box::new(super::fork::accepted(&fork, self.clock.now())), why),
             },
             Command::SetParams(id, params) => match self.check_params(&params) {
-                Ok(()) => Work::Control(Command::SetParams(id, params)),
+                Ok(()) => {
+                    let phrases = self.phrases(&params);
+                    Work::SetParams(id, params, phrases)
+                }
                 Err(why) => Work::Note(format!("the sampling parameters stay as they were: {why}")),
             },
             other => Work::Control(other),
@@ -137,6 +148,10 @@ impl Intake {
         let request = &accepted.request;
         if accepted.choices != request.n {
             return Err(bad(format!("n must be a whole number from 1 to {MOST_CHOICES}, not {}", request.n)));
+        }
+        if accepted.runs() < request.n || accepted.runs() > MOST_CHOICES {
+            let most = accepted.runs();
+            return Err(bad(format!("best_of must be from n ({}) to {MOST_CHOICES}, not {most}", request.n)));
         }
         if request.prompt_logprobs.is_some_and(|k| k > MOST_LOGPROBS) {
             return Err(bad(format!("prompt_logprobs must be at most {MOST_LOGPROBS}")));
@@ -172,8 +187,10 @@ impl Intake {
             drawn_at: 0,
             held: false,
             params: request.params.clone(),
+            phrases: self.phrases(&request.params),
+            sampler: SamplerState::default(),
             seed: accepted.seed,
-            choices: if request.beam.is_some() { 1 } else { accepted.choices },
+            choices: if request.beam.is_some() { 1 } else { accepted.runs() },
             beam: request.beam.map(|beam| beam.width),
             scoring: request.prompt_logprobs.map(|top| Scoring { top: top as usize, done: 0 }),
             state: SequenceState::Waiting,
@@ -203,7 +220,15 @@ impl Intake {
 
     fn check_params(&self, params: &SamplingParams) -> Result<(), Failure> {
         params.check().map_err(|out_of_range| bad(out_of_range.to_string()))?;
-        self.check_ids("stop_token_ids", &params.stop_token_ids)
+        self.check_ids("stop_token_ids", &params.stop_token_ids)?;
+        self.check_ids("banned_token_ids", &params.banned_token_ids)?;
+        self.check_ids("allowed_token_ids", &params.allowed_token_ids)?;
+        let biased: Vec<TokenId> = params.logit_bias.keys().copied().collect();
+        self.check_ids("logit_bias", &biased)
+    }
+
+    fn phrases(&self, params: &SamplingParams) -> Arc<Phrases> {
+        Arc::new(phrases(&self.text, params))
     }
 
     fn check_ids(&self, what: &str, ids: &[TokenId]) -> Result<(), Failure> {
@@ -216,6 +241,11 @@ impl Intake {
 }
 
 impl Accepted {
+    /// How many continuations run: all of them, where the best are told.
+    pub fn runs(&self) -> u32 {
+        self.request.best_of.unwrap_or(self.choices)
+    }
+
     pub fn new(request: Request, arrival: Duration) -> Self {
         Self {
             choices: if (1..=MOST_CHOICES).contains(&request.n) { request.n } else { 1 },
@@ -241,9 +271,10 @@ fn check_beam(request: &Request) -> Result<(), Failure> {
         let (width, n) = (beam.width, request.n);
         return Err(bad(format!("n must be at most the beam width of {width}, not {n}")));
     }
-    match request.prompt_logprobs {
-        Some(_) => Err(bad("prompt_logprobs and beam search do not go together".into())),
-        None => Ok(()),
+    match (request.prompt_logprobs, request.best_of) {
+        (None, None) => Ok(()),
+        (Some(_), _) => Err(bad("prompt_logprobs and beam search do not go together".into())),
+        (_, Some(_)) => Err(bad("best_of and beam search do not go together: --choices are its best".into())),
     }
 }
 

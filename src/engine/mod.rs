@@ -14,14 +14,16 @@
 //! | `fork` | branches of running and finished sequences; what is kept of those that end |
 //! | `account` | what a step's samples mean for its sequences |
 //! | `output`, `stream` | tokens to events; the only place that ends a choice |
+//! | `best_of`, `repetition` | which choices are told of many; whether an answer goes round in circles |
 //! | `breakpoints`, `debug` | whether a step met a breakpoint, and why; what is looked at for it |
 //! | `control` | commands between steps |
-//! | `intake` | a request to a sequence, or a refusal |
+//! | `intake`, `phrases` | a request to a sequence, or a refusal; its texts as tokens |
 //! | `stats`, `view` | step records, counters, the snapshot |
 //! | `host` | the threads, and what happens when a step fails |
 
 mod account;
 mod beam;
+mod best_of;
 mod breakpoints;
 mod control;
 mod debug;
@@ -34,9 +36,11 @@ mod limits;
 mod offload;
 mod output;
 mod overlap;
+mod phrases;
 mod plan;
 mod preempt;
 mod queue;
+mod repetition;
 mod rounds;
 mod scheduler;
 mod sequence;

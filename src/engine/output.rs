@@ -1,9 +1,11 @@
+use super::best_of::BestOf;
 use super::intake::Accepted;
+use super::repetition::repeats_itself;
 use super::sequence::Sequence;
 use super::stream::Stream;
 use crate::base::Clock;
 use crate::protocol::{
-    BeamScore, Event, Failure, FinishReason, Outcome, RequestId, SamplingParams, SeqId, Timings, TokenId,
+    BeamScore, Event, Failure, FinishReason, Outcome, RequestId, SamplingParams, ScoredToken, SeqId, Timings, TokenId,
     TokenInfo, TopToken, Usage,
 };
 use crate::sample::Sampled;
@@ -22,17 +24,22 @@ pub struct Output {
     /// Longest prompt plus answer, in tokens.
     max_len: usize,
     open: BTreeMap<SeqId, Stream>,
+    /// What is said of requests whose best choices are told at the end.
+    held: BTreeMap<RequestId, BestOf>,
     finished: u64,
 }
 
 impl Output {
     pub fn new(text: Arc<TextModel>, clock: Clock, max_len: usize) -> Self {
-        Self { text, clock, max_len, open: BTreeMap::new(), finished: 0 }
+        Self { text, clock, max_len, open: BTreeMap::new(), held: BTreeMap::new(), finished: 0 }
     }
 
     /// From here on every choice of the request is owed one `Finished`.
     pub fn open(&mut self, accepted: &Accepted) {
-        for choice in 0..accepted.choices {
+        if accepted.request.best_of.is_some() {
+            self.held.insert(accepted.request.id, BestOf::new(accepted.choices));
+        }
+        for choice in 0..accepted.runs() {
             let parser = self.parser(accepted);
             let seq = SeqId { request: accepted.request.id, choice };
             self.open.insert(seq, Stream::new(parser, accepted, choice));
@@ -64,7 +71,15 @@ impl Output {
     pub fn start(&mut self, seq: &Sequence, events: &mut Vec<Event>) {
         if let Some(stream) = self.open.get_mut(&seq.id) {
             stream.start(self.clock.now(), seq.cached_tokens);
-            events.push(Event::Started { seq: seq.id, cached_tokens: seq.cached_tokens });
+            self.say(seq.id, Event::Started { seq: seq.id, cached_tokens: seq.cached_tokens }, events);
+        }
+    }
+
+    /// To the front end, or to the others of a request that waits for its best.
+    fn say(&mut self, seq: SeqId, event: Event, events: &mut Vec<Event>) {
+        match self.held.get_mut(&seq.request) {
+            Some(best_of) => best_of.hold(seq.choice, event),
+            None => events.push(event),
         }
     }
 
@@ -91,15 +106,20 @@ impl Output {
             channel: pushed.channel,
             held: pushed.held,
         });
-        events.push(Event::Token { seq: seq.id, token });
-        events.extend(pushed.parts.into_iter().map(|part| Event::Delta { seq: seq.id, part }));
-        // vLLM's order: end token, stop string, length.
+        self.say(seq.id, Event::Token { seq: seq.id, token }, events);
+        for part in pushed.parts {
+            self.say(seq.id, Event::Delta { seq: seq.id, part }, events);
+        }
+        // vLLM's order: end token, stop string, length, repetition.
         let full = seq.tokens.len() >= self.max_len;
         let spent = seq.params.max_tokens.is_some_and(|most| seq.num_generated() >= most as usize);
+        let circles = seq.num_generated() >= seq.params.min_tokens as usize
+            && repeats_itself(&seq.tokens[seq.prompt_len..], &seq.params);
         let reason = match pushed.stopped {
             _ if end => Some(FinishReason::Stop),
             Some(stop) => Some(FinishReason::StopString(stop)),
             None if full || spent => Some(FinishReason::Length),
+            None if circles => Some(FinishReason::Repetition),
             None => None,
         };
         let Some(reason) = reason else { return false };
@@ -116,28 +136,31 @@ impl Output {
         }
     }
 
-    /// The K likeliest tokens after prompt positions from `first_position` on.
+    /// The K likeliest tokens after prompt positions from `first_position` on, and what came next there.
     pub fn scored(
         &self,
         id: RequestId,
         first_position: usize,
         rows: impl Iterator<Item = Vec<TopToken>>,
+        next: Vec<ScoredToken>,
         events: &mut Vec<Event>,
     ) {
         let rows = rows.map(|row| with_texts(&self.text, row, usize::MAX)).collect();
-        events.push(Event::PromptLogprobs { id, first_position, rows });
+        events.push(Event::PromptLogprobs { id, first_position, rows, next });
     }
 
     /// New parameters for a request's open choices, as told to its owner.
     pub fn set_params(&mut self, request: RequestId, params: &SamplingParams, events: &mut Vec<Event>) {
+        let mut applied = Vec::new();
         for (id, stream) in self.open.range_mut(choices_of(request)) {
             stream.params = params.clone();
             if let Some(seed) = params.seed {
                 stream.seed = seed.wrapping_add(u64::from(id.choice));
             }
             let (at, params) = (stream.usage.completion_tokens, Box::new(params.clone()));
-            events.push(Event::ParamsApplied { seq: *id, at, params });
+            applied.push((*id, Event::ParamsApplied { seq: *id, at, params }));
         }
+        applied.into_iter().for_each(|(seq, event)| self.say(seq, event, events));
     }
 
     /// The stop strings in force; they are fixed when a request starts.
@@ -151,8 +174,13 @@ impl Output {
         let Some(stream) = self.open.remove(&seq) else { return };
         self.finished += u64::from(!self.is_open(seq.request));
         let (parts, outcome) = stream.finish(reason, self.clock.now());
-        events.extend(parts.into_iter().map(|part| Event::Delta { seq, part }));
-        events.push(Event::Finished { seq, outcome: Box::new(outcome) });
+        parts.into_iter().for_each(|part| self.say(seq, Event::Delta { seq, part }, events));
+        self.say(seq, Event::Finished { seq, outcome: Box::new(outcome) }, events);
+        if !self.is_open(seq.request)
+            && let Some(best_of) = self.held.remove(&seq.request)
+        {
+            events.extend(best_of.tell(seq.request));
+        }
     }
 
     pub fn close_request(&mut self, id: RequestId, reason: &FinishReason, events: &mut Vec<Event>) {

@@ -1,6 +1,8 @@
 use crate::kv::{BlockManager, BlockTable, HashChain, Prefix, SwappedTable};
 use crate::model::Outputs;
 use crate::protocol::{SamplingParams, SeqId, SequenceState, TokenId};
+use crate::sample::{Phrases, SamplerState};
+use std::sync::Arc;
 
 /// One continuation of one prompt. `num_computed` chases `tokens.len()`: there is no prefill phase
 /// and no decode phase, only tokens that are not in the cache yet.
@@ -19,6 +21,10 @@ pub struct Sequence {
     /// A launched step forks or scores it: what comes next is not known before that is read.
     pub held: bool,
     pub params: SamplingParams,
+    /// Of the parameters' texts.
+    pub phrases: Arc<Phrases>,
+    /// After the newest token.
+    pub sampler: SamplerState,
     pub seed: u64,
     /// Continuations that start when the prompt is computed, this one included.
     pub choices: u32,
@@ -191,6 +197,7 @@ impl Sequence {
             drawn_at: 0,
             held: false,
             params: self.params.clone(),
+            phrases: self.phrases.clone(),
             seed: self.seed.wrapping_add(u64::from(choice - self.id.choice)),
             choices: 1,
             scoring: None,

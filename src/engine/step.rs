@@ -17,8 +17,9 @@ use crate::protocol::{
     Event, Failure, FailureKind, FinishReason, KvEvent, MemoryPlan, Phases, SamplingParams, SamplingTrace,
     SeqId, Waiting,
 };
-use crate::sample::{RowError, SampleRow, Sampled};
+use crate::sample::{Phrases, RowError, SampleRow, Sampled, SamplerState};
 use crate::text::TextModel;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -307,7 +308,10 @@ fn sample_rows<'a>(
                 prompt_len: seq.prompt_len,
                 end_tokens: if seq.params.ignore_eos { &[] } else { end_tokens },
                 mask: None,
+                phrases: &seq.phrases,
+                state: seq.sampler,
                 draw,
+                target: seq.tokens.get(row.start + token - row.tokens.start + 1).copied(),
                 top: scoring.map_or(0, |scoring| scoring.top).max(logprobs),
                 beams: seq.beam.map_or(0, |width| Search::candidates(width as usize, end_tokens.len())),
                 trace: if trace { focus.candidates } else { 0 },
@@ -320,6 +324,7 @@ fn sample_rows<'a>(
 /// Of a sequence that has ended since: nothing is drawn.
 fn unwanted(seq: SeqId) -> SampleRow<'static> {
     static PARAMS: std::sync::LazyLock<SamplingParams> = std::sync::LazyLock::new(SamplingParams::default);
+    static PHRASES: Phrases = Phrases { bad_words: Vec::new(), breakers: BTreeMap::new() };
     SampleRow {
         seq,
         params: &PARAMS,
@@ -328,7 +333,10 @@ fn unwanted(seq: SeqId) -> SampleRow<'static> {
         prompt_len: 0,
         end_tokens: &[],
         mask: None,
+        phrases: &PHRASES,
+        state: SamplerState::default(),
         draw: false,
+        target: None,
         top: 0,
         beams: 0,
         trace: 0,

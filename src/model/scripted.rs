@@ -217,7 +217,7 @@ impl Runner for Scripted {
         let mut sampled = Vec::with_capacity(rows.len());
         for (row, past) in rows.iter().zip(&self.pasts) {
             // Nobody waits for it: its sequence has ended since.
-            let unwanted = !row.draw && row.top == 0;
+            let unwanted = !row.draw && row.top == 0 && row.target.is_none();
             if !unwanted && row.tokens.iter().fold(0, |past, token| mix(past, *token)) != *past {
                 return Err(DeviceError(format!(
                     "sequence {} attends to other tokens than its own",
@@ -228,7 +228,7 @@ impl Runner for Scripted {
             if self.poison.as_ref().is_some_and(|poison| poison(row)) {
                 self.logits.fill(f32::NAN);
             }
-            sampled.push(sample(&mut self.logits, row, &mut self.scratch));
+            sampled.push(sample(&self.logits, row, &mut self.scratch));
         }
         Ok(sampled)
     }

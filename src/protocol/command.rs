@@ -55,6 +55,10 @@ pub struct Request {
     pub params: SamplingParams,
     /// How many continuations to sample from the one prompt. Choice `i` uses seed + i.
     pub n: u32,
+    /// Sample so many, at least `n`, and return the `n` of the largest mean log-probability, best first.
+    /// Nothing is told before all have ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_of: Option<u32>,
     /// Split `<think>` spans (or whatever the model's parser knows) from the answer.
     pub parse_reasoning: bool,
     /// Return the K likeliest tokens at every prompt position; the prefix cache is then not read.
@@ -83,6 +87,7 @@ impl Request {
             prompt,
             params,
             n: 1,
+            best_of: None,
             parse_reasoning: true,
             prompt_logprobs: None,
             priority: 0,

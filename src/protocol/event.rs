@@ -47,6 +47,9 @@ pub enum Event {
         id: RequestId,
         first_position: usize,
         rows: Vec<Vec<TopToken>>,
+        /// What the prompt has after each position, but for the last.
+        #[serde(default)]
+        next: Vec<ScoredToken>,
     },
     Finished {
         seq: SeqId,
@@ -119,7 +122,8 @@ pub struct ModelInfo {
 }
 
 /// One sampled token with its place among the alternatives. Log-probabilities are natural, of the
-/// raw distribution (before penalties and temperature), as vLLM's `raw_logprobs`.
+/// raw distribution (before penalties and temperature), as vLLM's `raw_logprobs`, unless
+/// `logprobs_mode` is `processed`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenInfo {
     pub id: TokenId,
@@ -137,6 +141,15 @@ pub struct TokenInfo {
     pub channel: Channel,
     /// Text held back so far: half a character, or what may become a stop string or a tag.
     pub held: String,
+}
+
+/// A token of the prompt, as the model expected it: log-probability in nats and rank, of the raw
+/// distribution at the position before it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScoredToken {
+    pub id: TokenId,
+    pub logprob: f32,
+    pub rank: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -189,6 +202,8 @@ pub enum FinishReason {
     ToolCalls,
     /// `max_tokens`, or the context is full.
     Length,
+    /// The answer went round in circles (`repetition_max_pattern`).
+    Repetition,
     Abort,
     Error(Failure),
 }
@@ -200,6 +215,7 @@ impl FinishReason {
             FinishReason::Stop | FinishReason::StopString(_) => "stop",
             FinishReason::ToolCalls => "tool_calls",
             FinishReason::Length => "length",
+            FinishReason::Repetition => "repetition",
             FinishReason::Abort => "abort",
             FinishReason::Error(_) => "error",
         }

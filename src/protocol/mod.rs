@@ -12,10 +12,12 @@ mod event;
 mod guided;
 mod handle;
 mod named;
+mod param_spec;
 mod params;
 mod record;
 mod scheduling;
 mod snapshot;
+mod stage;
 mod tools;
 
 pub use beam::{BeamRow, BeamScore, BeamSearch, BeamView, EarlyStopping, EndedView, PrunedView};
@@ -23,12 +25,13 @@ pub use breakpoint::{BadBreakpoint, Breakpoint, SetBreakpoint, Threshold, TokenM
 pub use cache::{EvictionPolicy, KvCacheDtype, KvEvent, KvHash, Medium, PrefixCache};
 pub use command::{Command, ForkRequest, Message, Prompt, ReplayCommand, Request, Role};
 pub use event::{
-    Channel, Event, Failure, FailureKind, FinishReason, LoadStage, ModelInfo, Outcome, Part, Timings,
-    TokenInfo, TopToken, Usage,
+    Channel, Event, Failure, FailureKind, FinishReason, LoadStage, ModelInfo, Outcome, Part, ScoredToken,
+    Timings, TokenInfo, TopToken, Usage,
 };
 pub use guided::{Grammar, Guided};
 pub use handle::{EventReceiver, EventSender, Handle, SnapshotCell};
-pub use params::{OutOfRange, PARAMS, ParamSpec, ParamValue, SamplingParams};
+pub use param_spec::{PARAMS, ParamKind, ParamSpec, ParamValue};
+pub use params::{LogprobsMode, OutOfRange, SamplingParams};
 pub use record::{
     BlockChange, OperationTime, Phases, Preemption, Reason, RowKind, RowRecord, Shortage, Slots, StepRecord,
     Waiting,
@@ -39,8 +42,9 @@ pub use scheduling::{
 };
 pub use snapshot::{
     BlockView, Candidate, Counters, KvView, MemoryPlan, SamplingTrace, SequenceState, SequenceView, Snapshot,
-    Stage, StageView, TierView,
+    StageView, TierView,
 };
+pub use stage::{SamplerOrder, Stage};
 
 pub use tools::{Thinking, Tool, ToolCall, ToolCallDelta, ToolChoice, Tools};
 

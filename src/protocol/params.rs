@@ -1,81 +1,141 @@
+use super::{PARAMS, SamplerOrder, TokenId, named::named};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// How the next token is chosen. The defaults are the built-in ones, used where neither flag,
 /// session, preset nor the model's generation config says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SamplingParams {
-    /// 0 is greedy: the likeliest token, ties to the lowest id.
-    pub temperature: f32,
-    /// Keep the k likeliest; 0 keeps all.
-    pub top_k: u32,
-    /// Keep the smallest set whose probability reaches this.
-    pub top_p: f32,
-    /// Drop tokens less likely than this share of the likeliest.
-    pub min_p: f32,
+    /// Added to these tokens' logits.
+    pub logit_bias: BTreeMap<TokenId, f32>,
+    /// Never drawn.
+    pub banned_token_ids: Vec<TokenId>,
+    /// Nothing else is drawn; empty allows all.
+    pub allowed_token_ids: Vec<TokenId>,
+    /// Their last token is not drawn where the answer ends with the ones before it.
+    pub bad_words: Vec<String>,
+    /// End tokens cannot be drawn before this many.
+    pub min_tokens: u32,
+    pub ignore_eos: bool,
     /// Divides positive and multiplies negative logits of tokens seen in prompt or answer.
     pub repetition_penalty: f32,
     /// Subtracted per occurrence in the answer.
     pub frequency_penalty: f32,
     /// Subtracted once for a token that occurs in the answer.
     pub presence_penalty: f32,
+    /// All three penalties look at the last so many tokens of prompt and answer, as in llama.cpp.
+    /// `None`: at all of them, the latter two at the answer alone, as in vLLM.
+    pub penalty_last_n: Option<u32>,
+    /// Times `dry_base` ^ (length - `dry_allowed_length`), subtracted from what would lengthen a repetition.
+    pub dry_multiplier: f32,
+    pub dry_base: f32,
+    pub dry_allowed_length: u32,
+    /// `None`: the whole past.
+    pub dry_penalty_last_n: Option<u32>,
+    /// No repetition reaches over these texts.
+    pub dry_sequence_breakers: Vec<String>,
+    /// 0 is greedy: the likeliest token, ties to the lowest id.
+    pub temperature: f32,
+    /// The temperature is from `temperature` less this to `temperature` plus this, by entropy.
+    pub dynatemp_range: f32,
+    pub dynatemp_exponent: f32,
+    /// Keep logits within so many standard deviations of the largest; 0 keeps all.
+    pub top_n_sigma: f32,
+    /// Keep the k likeliest; 0 keeps all.
+    pub top_k: u32,
+    /// Keep those whose surprise is nearest the entropy, until their probability reaches this.
+    pub typical_p: f32,
+    /// Keep the smallest set whose probability reaches this.
+    pub top_p: f32,
+    /// Drop tokens less likely than this share of the likeliest.
+    pub min_p: f32,
+    /// How often all tokens of at least `xtc_threshold` but the least likely of them are dropped.
+    pub xtc_probability: f32,
+    pub xtc_threshold: f32,
+    /// 0 is off, else the version; the other stages that cut are then idle.
+    pub mirostat: u32,
+    /// The surprise aimed at, in bits.
+    pub mirostat_tau: f32,
+    /// How fast it is approached.
+    pub mirostat_eta: f32,
+    /// Prefer tokens of about this probability.
+    pub adaptive_target: Option<f32>,
+    pub adaptive_decay: f32,
+    pub sampler_order: SamplerOrder,
     pub seed: Option<u64>,
     /// `None`: until the context is full.
     pub max_tokens: Option<u32>,
-    /// End tokens cannot be drawn before this many.
-    pub min_tokens: u32,
     pub stop: Vec<String>,
     pub include_stop_str_in_output: bool,
-    pub stop_token_ids: Vec<u32>,
-    pub ignore_eos: bool,
+    pub stop_token_ids: Vec<TokenId>,
+    /// The answer ends where a pattern of at most so many tokens stands `repetition_min_count` times
+    /// at its end; 0 is off (vLLM: `repetition_detection`).
+    pub repetition_max_pattern: u32,
+    pub repetition_min_pattern: u32,
+    pub repetition_min_count: u32,
     /// Return this many alternatives with every token.
     pub logprobs: Option<u32>,
+    pub logprobs_mode: LogprobsMode,
+}
+
+named! {
+    /// Of which distribution log-probability, rank and alternatives of a token are.
+    LogprobsMode {
+        /// The model's own.
+        #[default]
+        Raw = "raw",
+        /// The one drawn from: after every stage. Of a greedy draw, the one before the temperature.
+        Processed = "processed",
+    }
 }
 
 impl Default for SamplingParams {
     fn default() -> Self {
         Self {
-            temperature: 0.8,
-            top_k: 40,
-            top_p: 0.95,
-            min_p: 0.05,
+            logit_bias: BTreeMap::new(),
+            banned_token_ids: Vec::new(),
+            allowed_token_ids: Vec::new(),
+            bad_words: Vec::new(),
+            min_tokens: 0,
+            ignore_eos: false,
             repetition_penalty: 1.0,
             frequency_penalty: 0.0,
             presence_penalty: 0.0,
+            penalty_last_n: None,
+            dry_multiplier: 0.0,
+            dry_base: 1.75,
+            dry_allowed_length: 2,
+            dry_penalty_last_n: None,
+            dry_sequence_breakers: ["\n", ":", "\"", "*"].map(str::to_owned).into(),
+            temperature: 0.8,
+            dynatemp_range: 0.0,
+            dynatemp_exponent: 1.0,
+            top_n_sigma: 0.0,
+            top_k: 40,
+            typical_p: 1.0,
+            top_p: 0.95,
+            min_p: 0.05,
+            xtc_probability: 0.0,
+            xtc_threshold: 0.1,
+            mirostat: 0,
+            mirostat_tau: 5.0,
+            mirostat_eta: 0.1,
+            adaptive_target: None,
+            adaptive_decay: 0.9,
+            sampler_order: SamplerOrder::default(),
             seed: None,
             max_tokens: None,
-            min_tokens: 0,
             stop: Vec::new(),
             include_stop_str_in_output: false,
             stop_token_ids: Vec::new(),
-            ignore_eos: false,
+            repetition_max_pattern: 0,
+            repetition_min_pattern: 1,
+            repetition_min_count: 3,
             logprobs: None,
+            logprobs_mode: LogprobsMode::Raw,
         }
     }
-}
-
-/// A value as typed: `/set top_k 40`, `--temp 0.2`, a panel's field.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum ParamValue {
-    Real(f32),
-    Whole(u64),
-    None,
-}
-
-/// One numeric sampling parameter: what `/set`, the flags, the config file and the sampling panel
-/// all know of it. A new parameter is one row of [`PARAMS`].
-pub struct ParamSpec {
-    pub name: &'static str,
-    pub help: &'static str,
-    pub min: f64,
-    pub max: f64,
-    /// One press of an arrow key.
-    pub step: f64,
-    pub whole: bool,
-    /// `none` is a value.
-    pub optional: bool,
-    pub get: fn(&SamplingParams) -> ParamValue,
-    set: fn(&mut SamplingParams, ParamValue),
 }
 
 /// The flag, setting or field, what was given, and what would be right.
@@ -87,165 +147,41 @@ pub struct OutOfRange {
     pub expected: String,
 }
 
-macro_rules! real {
-    ($field:ident, $min:expr, $max:expr, $step:expr, $help:expr) => {
-        ParamSpec {
-            name: stringify!($field),
-            help: $help,
-            min: $min,
-            max: $max,
-            step: $step,
-            whole: false,
-            optional: false,
-            get: |p| ParamValue::Real(p.$field),
-            set: |p, v| {
-                if let ParamValue::Real(x) = v {
-                    p.$field = x
-                }
-            },
-        }
-    };
-}
-macro_rules! whole {
-    ($field:ident, $min:expr, $max:expr, $help:expr) => {
-        ParamSpec {
-            name: stringify!($field),
-            help: $help,
-            min: $min,
-            max: $max,
-            step: 1.0,
-            whole: true,
-            optional: false,
-            get: |p| ParamValue::Whole(u64::from(p.$field)),
-            set: |p, v| {
-                if let ParamValue::Whole(x) = v {
-                    p.$field = x as u32
-                }
-            },
-        }
-    };
-}
-macro_rules! optional {
-    ($field:ident, $type:ty, $min:expr, $max:expr, $help:expr) => {
-        ParamSpec {
-            name: stringify!($field),
-            help: $help,
-            min: $min,
-            max: $max,
-            step: 1.0,
-            whole: true,
-            optional: true,
-            get: |p| p.$field.map_or(ParamValue::None, |x| ParamValue::Whole(x as u64)),
-            set: |p, v| p.$field = if let ParamValue::Whole(x) = v { Some(x as $type) } else { None },
-        }
-    };
-}
-
-/// Every numeric parameter, in the order they act.
-pub const PARAMS: &[ParamSpec] = &[
-    real!(repetition_penalty, 0.01, 10.0, 0.05, "divides the logits of tokens already seen; 1 is off"),
-    real!(frequency_penalty, -2.0, 2.0, 0.1, "subtracted per occurrence in the answer; 0 is off"),
-    real!(presence_penalty, -2.0, 2.0, 0.1, "subtracted once a token occurs in the answer; 0 is off"),
-    real!(temperature, 0.0, 100.0, 0.1, "0 is greedy; 1 the model's own distribution"),
-    whole!(top_k, 0.0, u32::MAX as f64, "keep the k likeliest; 0 is off"),
-    real!(top_p, 0.0, 1.0, 0.05, "keep the smallest set that reaches this probability; 1 is off"),
-    real!(min_p, 0.0, 1.0, 0.01, "drop tokens below this share of the likeliest; 0 is off"),
-    optional!(seed, u64, 0.0, u64::MAX as f64, "same seed, same tokens; none draws one"),
-    optional!(max_tokens, u32, 1.0, u32::MAX as f64, "longest answer; none is until the context is full"),
-    whole!(min_tokens, 0.0, u32::MAX as f64, "no end token before this many"),
-    optional!(logprobs, u32, 0.0, 1000.0, "alternatives returned with every token"),
-];
-
-impl ParamSpec {
-    /// By full name, or by the short names people type: `temp`, `n`, `penalty`.
-    pub fn find(name: &str) -> Option<&'static ParamSpec> {
-        let name = name.trim_start_matches('-').replace('-', "_");
-        let full = match name.as_str() {
-            "temp" | "t" => "temperature",
-            "n" | "n_predict" | "num_predict" => "max_tokens",
-            "repeat_penalty" | "penalty" => "repetition_penalty",
-            other => other,
-        };
-        PARAMS.iter().find(|spec| spec.name == full)
-    }
-
-    /// Sets the value from what was typed, or says what would be right.
-    pub fn parse(&self, params: &mut SamplingParams, typed: &str) -> Result<(), OutOfRange> {
-        let typed = typed.trim();
-        let value = match typed {
-            "none" | "off" if self.optional => Some(ParamValue::None),
-            _ if self.whole => typed.parse().ok().map(ParamValue::Whole),
-            _ => typed.parse().ok().map(ParamValue::Real),
-        };
-        self.set(params, value.ok_or_else(|| self.out_of_range(typed))?)
-    }
-
-    pub fn set(&self, params: &mut SamplingParams, value: ParamValue) -> Result<(), OutOfRange> {
-        if !self.allows(value) {
-            return Err(self.out_of_range(&value.to_string()));
-        }
-        (self.set)(params, value);
-        Ok(())
-    }
-
-    fn allows(&self, value: ParamValue) -> bool {
-        match value {
-            ParamValue::None => self.optional,
-            ParamValue::Whole(x) => self.whole && (self.min..=self.max).contains(&(x as f64)),
-            // An f32 bound such as 0.01 is compared as f32, so that the bound itself is allowed.
-            ParamValue::Real(x) => !self.whole && x >= self.min as f32 && x <= self.max as f32,
-        }
-    }
-
-    fn out_of_range(&self, given: &str) -> OutOfRange {
-        let kind = if self.whole { "a whole number" } else { "a number" };
-        let range = match (self.min, self.max) {
-            (min, max) if max >= f64::from(u32::MAX) => format!("{kind} from {min}"),
-            (min, max) => format!("{kind} from {min} to {max}"),
-        };
-        let none = if self.optional { ", or none" } else { "" };
-        OutOfRange { name: self.name.into(), given: given.into(), expected: range + none }
-    }
-}
-
 impl SamplingParams {
     /// What an engine demands before it takes a request; `top_p` 0 is refused here, as in vLLM.
+    ///
+    /// # Errors
+    /// The first field that is out of range. Ids are checked against the vocabulary at intake.
     pub fn check(&self) -> Result<(), OutOfRange> {
+        let mut copy = self.clone();
         for spec in PARAMS {
-            let value = (spec.get)(self);
-            if !spec.allows(value) {
-                return Err(spec.out_of_range(&value.to_string()));
+            spec.set(&mut copy, (spec.get)(self))?;
+        }
+        let wrong = |name: &str, given: String, expected: &str| {
+            Err(OutOfRange { name: name.into(), given, expected: expected.into() })
+        };
+        for (name, p) in [("top_p", self.top_p), ("typical_p", self.typical_p)] {
+            if p == 0.0 {
+                return wrong(name, "0".into(), "above 0 and at most 1");
             }
         }
-        if self.top_p == 0.0 {
-            return Err(OutOfRange {
-                name: "top_p".into(),
-                given: "0".into(),
-                expected: "above 0 and at most 1".into(),
-            });
+        match self.repetition_max_pattern {
+            0 => Ok(()),
+            most if self.repetition_min_pattern > most => wrong(
+                "repetition_min_pattern",
+                self.repetition_min_pattern.to_string(),
+                "at most repetition_max_pattern",
+            ),
+            _ => Ok(()),
         }
-        if self.stop.iter().any(String::is_empty) {
-            return Err(OutOfRange {
-                name: "stop".into(),
-                given: "\"\"".into(),
-                expected: "a non-empty text".into(),
-            });
-        }
-        Ok(())
     }
 
+    /// A lower temperature only rounds (vLLM: `_SAMPLING_EPS`).
+    pub const GREEDY_BELOW: f32 = 1e-5;
+
+    /// Whether the likeliest token is drawn always.
     pub fn is_greedy(&self) -> bool {
-        self.temperature < 1e-5
-    }
-}
-
-impl std::fmt::Display for ParamValue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ParamValue::Real(x) => write!(f, "{x}"),
-            ParamValue::Whole(x) => write!(f, "{x}"),
-            ParamValue::None => f.write_str("none"),
-        }
+        self.temperature < Self::GREEDY_BELOW
     }
 }
 
@@ -254,31 +190,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_typed_is_checked_and_named() {
-        let mut p = SamplingParams::default();
-        let temperature = ParamSpec::find("--temp").expect("known");
-        temperature.parse(&mut p, "0.2").expect("in range");
-        assert_eq!(p.temperature, 0.2);
-        let refused = temperature.parse(&mut p, "-1").expect_err("out of range");
-        assert_eq!(refused.to_string(), "temperature must be a number from 0 to 100, not -1");
-        assert!(ParamSpec::find("top-p").expect("known").parse(&mut p, "2").is_err());
-        assert!(temperature.parse(&mut p, "NaN").is_err() && temperature.parse(&mut p, "inf").is_err());
-        assert_eq!(p.temperature, 0.2);
-        ParamSpec::find("seed").expect("known").parse(&mut p, "none").expect("optional");
-        assert!(ParamSpec::find("top_k").expect("known").parse(&mut p, "-1").is_err());
-    }
-
-    #[test]
     fn every_default_is_in_range_and_every_bad_value_is_found() {
-        assert!(SamplingParams::default().check().is_ok());
+        assert_eq!(SamplingParams::default().check(), Ok(()));
         for bad in [
             SamplingParams { temperature: f32::NAN, ..Default::default() },
             SamplingParams { top_p: 0.0, ..Default::default() },
+            SamplingParams { typical_p: 0.0, ..Default::default() },
             SamplingParams { min_p: 1.5, ..Default::default() },
             SamplingParams { max_tokens: Some(0), ..Default::default() },
             SamplingParams { stop: vec![String::new()], ..Default::default() },
+            SamplingParams { bad_words: vec![String::new()], ..Default::default() },
+            SamplingParams { logit_bias: [(3, f32::NAN)].into(), ..Default::default() },
+            SamplingParams { logit_bias: [(3, f32::INFINITY)].into(), ..Default::default() },
+            SamplingParams { adaptive_target: Some(2.0), ..Default::default() },
+            SamplingParams { mirostat: 3, ..Default::default() },
+            SamplingParams {
+                repetition_max_pattern: 2,
+                repetition_min_pattern: 3,
+                ..Default::default()
+            },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn params_survive_json_and_old_ones_are_read() {
+        let params = SamplingParams {
+            logit_bias: [(5, 1.5), (7, -2.0)].into(),
+            stop: vec!["\n".into()],
+            logprobs_mode: LogprobsMode::Processed,
+            ..Default::default()
+        };
+        let json = serde_json::to_value(&params).expect("plain data");
+        assert_eq!(serde_json::from_value::<SamplingParams>(json).ok(), Some(params));
+        let old = serde_json::from_str::<SamplingParams>("{\"temperature\":0.5}").expect("fields may lack");
+        assert_eq!(old, SamplingParams { temperature: 0.5, ..Default::default() });
     }
 }

@@ -1,4 +1,6 @@
-use super::{BeamView, KvEvent, SamplingParams, SchedulerSettings, SeqId, SetBreakpoint, StepRecord, TokenId};
+use super::{
+    BeamView, KvEvent, SamplingParams, SchedulerSettings, SeqId, SetBreakpoint, Stage, StepRecord, TokenId,
+};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -160,32 +162,6 @@ pub struct StageView {
     pub survivors: usize,
     /// False when its setting makes it do nothing.
     pub active: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stage {
-    Raw,
-    Mask,
-    Penalties,
-    Temperature,
-    TopK,
-    TopP,
-    MinP,
-}
-
-impl Stage {
-    pub fn name(self) -> &'static str {
-        match self {
-            Stage::Raw => "raw",
-            Stage::Mask => "mask",
-            Stage::Penalties => "penalties",
-            Stage::Temperature => "temperature",
-            Stage::TopK => "top-k",
-            Stage::TopP => "top-p",
-            Stage::MinP => "min-p",
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

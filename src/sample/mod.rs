@@ -4,18 +4,25 @@
 //! | file | what stands there |
 //! |---|---|
 //! | `pipeline` | [`sample`]: the stages in their order, and what is said of the token drawn |
-//! | `edits` | what changes single logits: the mask, `min_tokens`, the penalties |
-//! | `field` | what cuts the vocabulary: top-k, top-p, min-p; and the draw |
+//! | `field` | what can still be drawn: a row, or a list once a stage has cut |
+//! | `bias`, `penalties`, `dry` | stages that change or forbid single tokens |
+//! | `cuts` | stages that take tokens away by how likely they are |
+//! | `steer` | stages that follow the text: temperature, Mirostat, adaptive-p |
 //! | `trace` | the waterfall of one token, for the sampling panel |
-//! | `select`, `softmax` | passes over a row: the k likeliest, sums of exponentials |
+//! | `peaks`, `select`, `softmax` | passes over a row: the k likeliest, sums of exponentials |
 //! | `random` | a number from a seed and a position |
 
-mod edits;
+mod bias;
+mod cuts;
+mod dry;
 mod field;
+mod peaks;
+mod penalties;
 mod pipeline;
 mod random;
 mod select;
 mod softmax;
+mod steer;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -24,10 +31,44 @@ pub use pipeline::{Scratch, sample};
 pub use random::uniform;
 
 use crate::protocol::{SamplingParams, SamplingTrace, SeqId, TokenId, TopToken};
+use std::collections::BTreeMap;
 
 /// Which tokens may be drawn: a bit a token, 1 is allowed. Made by guided decoding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenMask(pub Vec<u32>);
+
+impl TokenMask {
+    pub fn allows(&self, id: TokenId) -> bool {
+        self.0.get(id as usize / 32).is_some_and(|bits| bits >> (id % 32) & 1 == 1)
+    }
+
+    /// Every allowed token, in order.
+    pub fn ids(&self) -> impl Iterator<Item = TokenId> + '_ {
+        let rest = |bits: &u32| Some(bits & (bits - 1)).filter(|rest| *rest != 0);
+        self.0.iter().zip(0..).filter(|(bits, _)| **bits != 0).flat_map(move |(bits, word)| {
+            std::iter::successors(Some(*bits), rest).map(move |bits| 32 * word + bits.trailing_zeros())
+        })
+    }
+}
+
+/// Texts of a request as tokens; intake knows the vocabulary, this layer does not.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Phrases {
+    /// `bad_words`, each in every way that it may be written.
+    pub bad_words: Vec<Vec<TokenId>>,
+    /// `dry_sequence_breakers`: a token that begins one, and what must follow it.
+    pub breakers: BTreeMap<TokenId, Vec<Vec<TokenId>>>,
+}
+
+/// What the sampler remembers of a sequence from token to token. Comes with a row and goes back with
+/// the token drawn, so that it belongs to the sequence: preemption does not touch it, a fork copies it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SamplerState {
+    /// Mirostat's bound on the surprise, in bits; `None` before the first token.
+    mu: Option<f32>,
+    /// Adaptive-p: decayed sums of the probabilities drawn and of their weights.
+    drawn: Option<(f32, f32)>,
+}
 
 /// What to do with one row of logits.
 pub struct SampleRow<'a> {
@@ -42,8 +83,12 @@ pub struct SampleRow<'a> {
     /// End tokens of the model, masked while fewer than `min_tokens` are generated.
     pub end_tokens: &'a [TokenId],
     pub mask: Option<&'a TokenMask>,
+    pub phrases: &'a Phrases,
+    pub state: SamplerState,
     /// Draw a token (else the row is only scored).
     pub draw: bool,
+    /// Of a row that is only scored: whose log-probability and rank are wanted. `None`: the likeliest's.
+    pub target: Option<TokenId>,
     /// How many of the likeliest tokens to return.
     pub top: usize,
     /// Nothing is drawn: return in `top` so many of the likeliest that may follow, best first, with the
@@ -57,12 +102,14 @@ pub struct SampleRow<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     pub token: TokenId,
-    /// Raw natural log-probability and rank (1 is the likeliest) of `token`.
+    /// Natural log-probability and rank (1 is the likeliest) of `token`, and of the `top`: of the raw
+    /// row, or after every stage ([`LogprobsMode`](crate::protocol::LogprobsMode)).
     pub logprob: f32,
     pub rank: u32,
     /// Of the raw distribution, in nats.
     pub entropy: f32,
     pub top: Vec<TopToken>,
+    pub state: SamplerState,
     pub trace: Option<Box<SamplingTrace>>,
 }
 

@@ -1,10 +1,17 @@
 /// A number in [0, 1) that depends on nothing but `seed` and `position`: a token drawn with it is
 /// the same in any batch, on any thread, in any order.
 pub fn uniform(seed: u64, position: u64) -> f64 {
-    let [a, b, _, _] =
+    uniforms(seed, position)[0]
+}
+
+/// Two such numbers.
+pub fn uniforms(seed: u64, position: u64) -> [f64; 2] {
+    let [a, b, c, d] =
         philox([position as u32, (position >> 32) as u32, 0, 0], [seed as u32, (seed >> 32) as u32]);
-    let bits = (u64::from(a) << 32) | u64::from(b);
-    (bits >> 11) as f64 / (1u64 << 53) as f64
+    [(a, b), (c, d)].map(|(high, low)| {
+        let bits = (u64::from(high) << 32) | u64::from(low);
+        (bits >> 11) as f64 / (1u64 << 53) as f64
+    })
 }
 
 /// Philox4x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), section 3.

@@ -60,6 +60,7 @@ impl Runner for Simulated {
             rank: 1,
             entropy: 0.0,
             top: Vec::new(),
+            state: row.state,
             trace: None,
         };
         Ok(rows.iter().map(|row| Ok(drawn(row))).collect())

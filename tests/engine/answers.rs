@@ -159,7 +159,7 @@ fn prompt_logprobs_cover_every_position_whatever_the_chunks() {
             let mut next = 0;
             for event in bench.events.drain(..) {
                 match event {
-                    Event::PromptLogprobs { id: of, first_position, rows } => {
+                    Event::PromptLogprobs { id: of, first_position, rows, .. } => {
                         assert_eq!((of, first_position), (id, next));
                         next += rows.len();
                         assert!(rows.iter().all(|row| row.len() == 2 && !row[0].text.is_empty()));

@@ -96,7 +96,7 @@ pub fn trace(s: &Sequence, drawn: u32, text: &str) -> SamplingTrace {
         params: p.clone(),
         stages: vec![
             stage(Stage::Raw, VOCAB, true),
-            stage(Stage::Penalties, VOCAB, p.repetition_penalty != 1.0),
+            stage(Stage::Repetition, VOCAB, p.repetition_penalty != 1.0),
             stage(Stage::Temperature, VOCAB, p.temperature != 1.0),
             stage(Stage::TopK, top_k, p.top_k > 0),
             stage(Stage::TopP, top_k.min(6), p.top_p < 1.0),

@@ -8,7 +8,7 @@ pub use cpu::{cpu, isa};
 use glassbox::compute::cpu::{Cpu, Isa};
 use glassbox::model::{self, Batch, LoadOptions, Outputs, Row, Runner};
 use glassbox::protocol::{RequestId, SamplingParams, SeqId, TokenId};
-use glassbox::sample::{SampleRow, Sampled};
+use glassbox::sample::{Phrases, SampleRow, Sampled, SamplerState};
 use glassbox::weights::Gguf;
 use std::path::{Path, PathBuf};
 
@@ -64,6 +64,7 @@ pub fn batch(rows: &[Driven]) -> Batch {
 pub fn run(runner: &mut dyn Runner, rows: &[Driven], top: usize) -> Vec<Sampled> {
     let params = SamplingParams { temperature: 0.0, ..Default::default() };
     let launched = runner.launch(&batch(rows)).unwrap();
+    let phrases = Phrases::default();
     let row = |seq| SampleRow {
         seq,
         params: &params,
@@ -72,7 +73,10 @@ pub fn run(runner: &mut dyn Runner, rows: &[Driven], top: usize) -> Vec<Sampled>
         prompt_len: 1,
         end_tokens: &[],
         mask: None,
+        phrases: &phrases,
+        state: SamplerState::default(),
         draw: true,
+        target: None,
         top,
         beams: 0,
         trace: 0,

@@ -9,7 +9,7 @@ use crate::kv::BlockTable;
 use crate::protocol::{
     BeamScore, BeamView, Event, Failure, FailureKind, FinishReason, RequestId, SamplingParams, SeqId, TokenId,
 };
-use crate::sample::{RowError, Sampled};
+use crate::sample::{RowError, Sampled, SamplerState};
 use crate::text::{OutputParser, TextModel};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -267,5 +267,5 @@ fn candidates(sampled: &Sampled) -> Vec<Candidate> {
 
 fn sampled(drawn: &Candidate) -> Sampled {
     let Candidate { token, logprob, rank, entropy } = *drawn;
-    Sampled { token, logprob, rank, entropy, top: Vec::new(), trace: None }
+    Sampled { token, logprob, rank, entropy, top: Vec::new(), state: SamplerState::default(), trace: None }
 }

@@ -1,7 +1,7 @@
 //! What keys do.
 
 use super::{command, engine, models, replay, scheduling};
-use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
+use crate::protocol::{Command, PARAMS, ParamKind, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
 use crate::tui::keymap::{self, Action};
 use crate::tui::{completion, slash};
@@ -334,18 +334,22 @@ fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
 
 /// One press of an arrow on the selected parameter.
 fn nudge(app: &mut App, direction: f64, effects: &mut Vec<Effect>) {
-    use crate::protocol::ParamValue::{None as Unset, Real, Whole};
+    use crate::protocol::ParamValue::{Choice, List, None as Unset, Real, Whole};
     if replay::is_as_recorded(app) {
         return;
     }
     let Some(spec) = PARAMS.get(app.panels.param) else { return };
     let value = match (spec.get)(&app.params) {
+        Real(x) if direction < 0.0 && f64::from(x) <= spec.min && spec.optional => Unset,
         Real(x) => {
             let moved = (f64::from(x) + direction * spec.step).clamp(spec.min, spec.max);
             Real((moved * 1e4).round() as f32 / 1e4)
         }
+        Choice(name) => Choice(spec.choice_beside(name, direction > 0.0)),
+        List(_) => return app.say("enter types it: words with spaces between, texts in double quotes"),
         Whole(x) if direction < 0.0 && x as f64 <= spec.min && spec.optional => Unset,
         Whole(x) => Whole(x.saturating_add_signed(direction as i64).max(spec.min as u64)),
+        Unset if direction > 0.0 && spec.kind == ParamKind::Real => Real(spec.min as f32),
         Unset if direction > 0.0 => Whole(spec.min as u64),
         Unset => return,
     };
@@ -405,7 +409,7 @@ fn recalling(app: &mut App, key: KeyEvent) -> bool {
 fn typing(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
     let Some(typed) = &mut app.panels.typing else { return false };
     match key.code {
-        KeyCode::Char(c) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() && typed.len() < 30 => {
+        KeyCode::Char(c) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() && typed.len() < 200 => {
             typed.push(c);
         }
         KeyCode::Backspace => {

@@ -114,7 +114,9 @@ fn candidate(app: &App, trace: &SamplingTrace, c: &Candidate, width: usize) -> L
 fn short(stage: Stage) -> &'static str {
     match stage {
         Stage::Temperature => "temp",
-        Stage::Penalties => "penalty",
+        Stage::TopNSigma => "n-sigma",
+        Stage::TypicalP => "typical",
+        Stage::Mirostat => "miro",
         stage => stage.name(),
     }
 }
@@ -135,21 +137,19 @@ fn summary(app: &App, trace: &SamplingTrace, width: usize) -> Line<'static> {
     paint::dotted(words.into_iter().map(|w| Span::styled(w, app.theme.style(Role::Muted))), &app.theme)
 }
 
-/// `raw 49,152 → top-k 40 → top-p 12 → min-p 3`, idle stages faint; wrapped to the width.
+/// `raw 49,152 → top-k 40 → top-p 12 → min-p 3 · order default`, in the order in force and without idle
+/// stages; wrapped to the width.
 fn chain(app: &App, trace: &SamplingTrace, width: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let mut lines = vec![Line::default()];
     let mut before = trace.vocab_size;
-    for (i, view) in trace.stages.iter().enumerate() {
+    let acted = trace.stages.iter().filter(|view| view.active || view.stage == Stage::Raw);
+    for (i, view) in acted.enumerate() {
         let cut = view.survivors < before;
         let count =
             if i == 0 || cut { format!(" {}", format::count(view.survivors as u64)) } else { String::new() };
         before = view.survivors;
-        let role = match () {
-            () if cut => Role::Warn,
-            () if view.active || view.stage == Stage::Raw => Role::Text,
-            () => Role::Faint,
-        };
+        let role = if cut { Role::Warn } else { Role::Text };
         let wide = 3 + view.stage.name().len() + count.len();
         if lines.last().is_some_and(|line| line.width() + wide > width) {
             lines.push(Line::default());
@@ -163,6 +163,13 @@ fn chain(app: &App, trace: &SamplingTrace, width: usize) -> Vec<Line<'static>> {
             line.spans.push(Span::styled(arrow, theme.style(Role::Faint)));
             line.spans.push(Span::styled(format!("{}{count}", view.stage.name()), theme.style(role)));
         }
+    }
+    let order = match &trace.params.sampler_order.names()[..] {
+        [preset] => format!(" · order {preset}"),
+        _ => " · own order".to_owned(),
+    };
+    if let Some(line) = lines.last_mut().filter(|line| line.width() + order.chars().count() <= width) {
+        line.spans.push(Span::styled(order, theme.style(Role::Faint)));
     }
     lines
 }
@@ -199,6 +206,7 @@ fn param(app: &App, index: usize, width: usize, focused: bool) -> Vec<Span<'stat
     let value = typed.unwrap_or_else(|| (spec.get)(&app.params).to_string());
     let changed = (spec.get)(&app.params) != (spec.get)(&SamplingParams::default());
     let name = spec.name.replace("_penalty", if width < PARAM_WIDTH { "_pen" } else { "_penalty" });
+    let name = name.replace("_sequence_", "_").replace("_str_in_output", "").replace("_token_ids", "_ids");
     let value_width = format::width(&value).min(width - 4);
     let label = format::pad(&name, width - value_width - 1);
     let mut name_style = theme.style(if selected { Role::Heading } else { Role::Muted });

@@ -256,6 +256,7 @@ fn ending(app: &App, answer: &Answer) -> Option<Line<'static>> {
         FinishReason::Error(_) => ("ended by an error", Role::Bad),
         FinishReason::Abort => ("stopped", Role::Warn),
         FinishReason::Length => ("cut at the length limit", Role::Warn),
+        FinishReason::Repetition => ("ended: it repeats itself", Role::Warn),
         FinishReason::StopString(_) => ("stop string", Role::Faint),
         FinishReason::ToolCalls => ("asks for tools", Role::Accent),
         FinishReason::Stop => ("", Role::Faint),
