@@ -16,6 +16,7 @@ mod params;
 mod record;
 mod scheduling;
 mod snapshot;
+mod toolbox;
 mod tools;
 
 pub use beam::{BeamSearch, EarlyStopping};
@@ -42,6 +43,10 @@ pub use snapshot::{
     Stage, StageView, TierView,
 };
 
+pub use toolbox::{
+    CallId, OfferedTool, PlannedAction, PlannedCall, RunHow, ServerState, ServerView, TOOL_ROUNDS,
+    ToolCommand, ToolEnd, ToolEvent, ToolHandle, ToolList, ToolResult,
+};
 pub use tools::{Thinking, Tool, ToolCall, ToolCallDelta, ToolChoice, Tools};
 
 use serde::{Deserialize, Serialize};
