@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         model: after("--model"),
         ..ScreenOptions::default()
     };
-    match tui::run(options, Box::new(demo)) {
+    match tui::run(options, Box::new(demo), None) {
         Ok(Ended::Quit) => ExitCode::SUCCESS,
         Ok(Ended::Signal(number)) => ExitCode::from(128 + number as u8),
         Err(error) => {

@@ -7,10 +7,11 @@ use crate::config::{
 };
 use crate::measure;
 use crate::open;
-use crate::protocol::{Message, Prompt, Request, RequestId, Role};
+use crate::protocol::{Message, Prompt, Request, RequestId, Role, ToolHandle};
 use crate::script::{self, Piece, Printer, Quit, Status, Stdin, Tool, View, written};
 use crate::store::{IfMissing, ReplayModels, ScreenModels, Store, Traces, tensor_rows};
 use crate::text::{ChatTemplate, Specials, TemplateError};
+use crate::tools;
 use crate::trace::{self, ReplayOptions, TraceError};
 use crate::tui::{self, Ended, Models, ScreenOptions};
 use crate::weights::{self, FetchOptions, Gguf};
@@ -318,10 +319,11 @@ fn doctor(json: bool) -> Result<Status, Quit> {
 fn paths(json: bool) -> Result<Status, Quit> {
     let context = Context::read(Vec::new())?;
     let paths = context.paths.ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
-    let (themes, history) = (themes(&paths), history(&paths));
+    let (themes, history, tools) = (themes(&paths), history(&paths), tools_file(&paths));
     let mut all: Vec<(&str, &Path)> = vec![
         ("config", &paths.config),
         ("themes", &themes),
+        ("tools", &tools),
         ("data", &paths.data),
         ("models", &context.store.dirs.root),
         ("state", &paths.state),
@@ -372,6 +374,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
         themes: context.paths.as_ref().map(themes),
         ascii: options.ascii,
         history: context.paths.as_ref().map(history),
+        tool_rounds: Some(options.tool_rounds),
         fetch_without_asking: args.yes,
         ..ScreenOptions::default()
     };
@@ -379,7 +382,22 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let settings = EngineSettings { trace_candidates: 64, ..options.engine };
     let traces = args.trace.as_deref().map(|path| Traces::to(path).map_err(|e| no_trace(path, &e)));
     let models = ScreenModels::new(context.store, chat_template, settings).traced(traces.transpose()?);
-    show(screen, Box::new(models))
+    let tools = tools(args.tools.as_deref(), context.paths.as_ref())?;
+    show(screen, Box::new(models), tools)
+}
+
+/// The keeper of the tools: those of a file that was named, else of the user's own.
+fn tools(named: Option<&Path>, paths: Option<&Paths>) -> Result<Option<ToolHandle>, Quit> {
+    if let Some(path) = named {
+        // A mistake is told before the screen opens.
+        tools::declared(path).map_err(|e| Quit::new(Status::Usage, e.to_string()))?;
+        return Ok(Some(tools::open(path.to_owned())));
+    }
+    Ok(paths.map(|paths| tools::open(tools_file(paths))))
+}
+
+fn tools_file(paths: &Paths) -> PathBuf {
+    paths.config.with_file_name("tools.toml")
 }
 
 fn no_trace(path: &Path, why: &io::Error) -> Quit {
@@ -409,11 +427,11 @@ fn replay(args: &ReplayArgs) -> Result<Status, Quit> {
         ascii: settings.ascii,
         ..ScreenOptions::default()
     };
-    show(screen, Box::new(models))
+    show(screen, Box::new(models), None)
 }
 
-fn show(screen: ScreenOptions, models: Box<dyn Models>) -> Result<Status, Quit> {
-    match tui::run(screen, models) {
+fn show(screen: ScreenOptions, models: Box<dyn Models>, tools: Option<ToolHandle>) -> Result<Status, Quit> {
+    match tui::run(screen, models, tools) {
         Ok(Ended::Quit) => Ok(Status::Done),
         Ok(Ended::Signal(number)) => Err(Quit::new(
             if number == 2 { Status::Interrupted } else { Status::Terminated },

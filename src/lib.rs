@@ -17,6 +17,7 @@
 //! | [`parallel`] | shards and collectives |
 //! | [`model`] | model families over those operations; the `Runner` |
 //! | [`engine`] | intake, scheduler, the step loop, output |
+//! | [`tools`] | declared commands and MCP servers that a model may ask to have called |
 //! | [`bench`](mod@bench) | speed measurements and their report |
 //! | [`tui`] | the screen |
 //! | [`script`] | everything without a screen |
@@ -39,6 +40,7 @@ pub mod script;
 pub mod simulate;
 pub mod store;
 pub mod text;
+pub mod tools;
 pub mod trace;
 pub mod tui;
 pub mod weights;

@@ -24,6 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &["base", "protocol", "sample", "weights", "kv", "compute", "parallel"]),
     ("engine", &["base", "config", "protocol", "text", "sample", "kv", "model"]),
     ("simulate", &["base", "config", "protocol", "kv", "model", "sample", "engine"]),
+    ("tools", &["base", "protocol"]),
     ("bench", &["base", "config", "protocol"]),
     ("tui", &["base", "config", "protocol"]),
     ("script", &["base", "config", "protocol"]),

@@ -68,6 +68,9 @@ pub struct ScreenArgs {
     /// Record the session to a file that `glassbox replay` plays; it holds all that is said
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
+    /// Tools that the model may ask to have called [default: tools.toml beside config.toml]
+    #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath)]
+    pub tools: Option<PathBuf>,
     #[command(flatten)]
     pub chat: PromptFlags,
     #[command(flatten)]

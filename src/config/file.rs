@@ -72,7 +72,7 @@ fn parse(path: &Path, text: &str, variable: Lookup) -> Result<Vec<Given>, Config
     Ok(given)
 }
 
-const TABLES: [&str; 4] = ["sampling", "engine", "scheduler", "ui"];
+const TABLES: [&str; 5] = ["sampling", "engine", "scheduler", "ui", "tools"];
 
 fn keys_of(table: &str) -> Option<Vec<&'static str>> {
     match table {

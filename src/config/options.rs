@@ -1,5 +1,5 @@
 use super::{EngineSettings, INSTRUCTION_SETS};
-use crate::protocol::yes_or_no;
+use crate::protocol::{TOOL_ROUNDS, yes_or_no};
 use std::path::PathBuf;
 
 /// Everything that can be set beside the sampling parameters.
@@ -17,6 +17,8 @@ pub struct Options {
     pub theme: Option<String>,
     /// Draw with ASCII only.
     pub ascii: bool,
+    /// Answers with tool calls in a row.
+    pub tool_rounds: u32,
 }
 
 impl Default for Options {
@@ -29,6 +31,7 @@ impl Default for Options {
             engine: EngineSettings::default(),
             theme: None,
             ascii: false,
+            tool_rounds: TOOL_ROUNDS,
         }
     }
 }
@@ -258,6 +261,16 @@ pub const SETTINGS: &[SettingSpec] = &[
         help: "draw with ASCII only",
         get: |o| o.ascii.to_string(),
         set: |o, typed| yes_or_no(typed).map(|x| o.ascii = x),
+    },
+    SettingSpec {
+        table: "tools",
+        name: "tool_rounds",
+        help: "answers with tool calls in a row, after which a chat stops",
+        get: |o| o.tool_rounds.to_string(),
+        set: |o, typed| {
+            let rounds = typed.parse().ok().filter(|x| (1..=100).contains(x));
+            rounds.map(|x| o.tool_rounds = x).ok_or("a whole number from 1 to 100")
+        },
     },
 ];
 

@@ -18,6 +18,7 @@ mod record;
 mod scheduling;
 mod snapshot;
 mod stage;
+mod toolbox;
 mod tools;
 
 pub use beam::{BeamRow, BeamScore, BeamSearch, BeamView, EarlyStopping, EndedView, PrunedView};
@@ -46,6 +47,10 @@ pub use snapshot::{
 };
 pub use stage::{SamplerOrder, Stage};
 
+pub use toolbox::{
+    CallId, OfferedTool, PlannedAction, PlannedCall, RunHow, ServerState, ServerView, TOOL_ROUNDS,
+    ToolCommand, ToolEnd, ToolEvent, ToolHandle, ToolList, ToolResult,
+};
 pub use tools::{Thinking, Tool, ToolCall, ToolCallDelta, ToolChoice, Tools};
 
 use serde::{Deserialize, Serialize};

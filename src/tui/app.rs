@@ -1,5 +1,6 @@
 //! The screen's whole state, what comes in, and what is to be done about it.
 
+use super::calls::Toolbox;
 use super::chat::{Chat, Turn};
 use super::composer::Composer;
 use super::meter::Meter;
@@ -8,6 +9,7 @@ use super::theme::Theme;
 use crate::base::Ring;
 use crate::protocol::{
     BeamSearch, Channel, Command, Event, LoadStage, ModelInfo, SamplingParams, SchedulerSettings, SeqId, Snapshot,
+    ToolCommand, ToolEvent,
 };
 use crossterm::event::KeyEvent;
 use std::cell::Cell;
@@ -34,6 +36,7 @@ pub enum Message {
     },
     Snapshot(Arc<Snapshot>),
     Fetch(FetchEvent),
+    Tools(ToolEvent),
     /// A thread of the program panicked; the screen goes on.
     Panicked(String),
     Copied(Result<(), String>),
@@ -47,6 +50,7 @@ pub enum Effect {
     ListModels,
     Fetch(String),
     CancelFetch,
+    Tools(ToolCommand),
     Open(String),
     Copy(String),
     /// Add to the history file.
@@ -68,6 +72,7 @@ pub struct App {
     pub model: ModelState,
     pub fetch: Option<Fetch>,
     pub chat: Chat,
+    pub tools: Toolbox,
     pub composer: Composer,
     /// The chosen row of the slash completion.
     pub completion: usize,
@@ -309,6 +314,7 @@ impl App {
             model: ModelState::default(),
             fetch: None,
             chat: Chat::default(),
+            tools: Toolbox::default(),
             composer: Composer::with_history(history),
             completion: 0,
             focus: Focus::Input,
@@ -376,7 +382,17 @@ impl App {
 
     /// Whether time alone changes the picture, or the engine may without an event.
     pub fn is_moving(&self) -> bool {
-        self.chat.is_running() || self.fetch.is_some() || matches!(self.model, ModelState::Loading { .. })
+        self.chat.is_running()
+            || self.chat.pending().is_some()
+            || self.fetch.is_some()
+            || matches!(self.model, ModelState::Loading { .. })
+    }
+
+    /// The last frame is on screen.
+    pub fn frame_shown(&mut self, now: Duration) {
+        if let Some(question) = &mut self.tools.question {
+            question.shown(now);
+        }
     }
 
     /// A sequence keeps its colour; those of one batch differ.

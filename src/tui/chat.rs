@@ -1,10 +1,11 @@
 //! The conversation: turns with their answers, and notes between them.
 
+use super::calls::Call;
 use super::format;
 use super::transcript::Document;
 use crate::protocol::{
-    Event, FinishReason, Message, Outcome, PARAMS, Part, RequestId, Role, SamplingParams, SeqId, TokenInfo,
-    ToolCall,
+    CallId, Event, FinishReason, Message, Outcome, PARAMS, Part, RequestId, Role, SamplingParams, SeqId,
+    TokenInfo, ToolCall,
 };
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ pub enum Entry {
     Note(Note),
 }
 
-/// What a person said, and what was answered.
+/// What a person said, or what tools gave back, and what was answered.
 pub struct Turn {
     pub text: String,
     pub shown: Document,
@@ -29,6 +30,10 @@ pub struct Turn {
     pub queued: bool,
     /// Several answers side by side; the chat goes on without them.
     pub side: bool,
+    /// Those of the answer before: their results stand in the place of a person's words.
+    pub calls: Vec<Call>,
+    /// The person stopped here: no answer is asked for.
+    pub held: bool,
 }
 
 pub struct Note {
@@ -70,9 +75,14 @@ pub struct Answer {
 impl Chat {
     /// Said above the messages that wait: a question and its answer stay together.
     pub fn note(&mut self, level: Level, text: impl AsRef<str>) {
+        self.insert(Entry::Note(Note { level, shown: Document::note(text.as_ref()) }));
+    }
+
+    /// Puts it above the messages that wait.
+    pub fn insert(&mut self, entry: Entry) {
         let waits = |entry: &Entry| matches!(entry, Entry::Turn(turn) if turn.queued);
         let at = self.entries.iter().position(waits).unwrap_or(self.entries.len());
-        self.entries.insert(at, Entry::Note(Note { level, shown: Document::note(text.as_ref()) }));
+        self.entries.insert(at, entry);
     }
 
     pub fn turns(&self) -> impl DoubleEndedIterator<Item = &Turn> {
@@ -97,6 +107,37 @@ impl Chat {
         self.turns_mut().rev().flat_map(|turn| &mut turn.answers).find(|answer| answer.seq == seq)
     }
 
+    /// Those that the conversation is made of.
+    pub fn main_turns(&self) -> impl DoubleEndedIterator<Item = &Turn> {
+        self.turns().filter(|turn| !turn.queued && !turn.side)
+    }
+
+    pub fn last_main(&self) -> Option<&Turn> {
+        self.main_turns().next_back()
+    }
+
+    fn last_main_mut(&mut self) -> Option<&mut Turn> {
+        self.turns_mut().rev().find(|turn| !turn.queued && !turn.side)
+    }
+
+    /// The calls that are asked about, run, or done and not yet sent back.
+    pub fn pending(&self) -> Option<&Turn> {
+        self.last_main().filter(|turn| turn.is_pending())
+    }
+
+    pub fn pending_mut(&mut self) -> Option<&mut Turn> {
+        self.last_main_mut().filter(|turn| turn.is_pending())
+    }
+
+    pub fn call_mut(&mut self, id: CallId) -> Option<&mut Call> {
+        self.turns_mut().rev().flat_map(|turn| &mut turn.calls).find(|call| call.id == id)
+    }
+
+    /// Rounds of calls since a person last spoke.
+    pub fn rounds(&self) -> usize {
+        self.main_turns().rev().take_while(|turn| !turn.calls.is_empty()).count()
+    }
+
     /// Requests with an answer still to come, oldest first.
     pub fn running(&self) -> Vec<RequestId> {
         let mut ids: Vec<_> = self.answers().filter(|a| a.outcome.is_none()).map(|a| a.seq.request).collect();
@@ -116,16 +157,32 @@ impl Chat {
     /// A turn that was refused is left out, so that the session stays usable.
     pub fn messages(&self, system: Option<&str>, text: Option<&str>) -> Vec<Message> {
         let mut messages: Vec<Message> = system.map(|s| Message::new(Role::System, s)).into_iter().collect();
-        for turn in self.turns().filter(|turn| !turn.queued && !turn.side) {
-            let Some(answer) = turn.answers.first().filter(|answer| !answer.is_refused()) else { continue };
-            messages.push(Message::new(Role::User, &turn.text));
+        let mut turns = self.main_turns().peekable();
+        while let Some(turn) = turns.next() {
+            let answer = turn.answers.first().filter(|answer| !answer.is_refused());
+            if turn.calls.is_empty() {
+                messages.extend(answer.map(|_| Message::new(Role::User, &turn.text)));
+            }
+            messages.extend(turn.calls.iter().map(result));
+            let Some(answer) = answer else { continue };
             let mut said = Message::new(Role::Assistant, &answer.text);
             said.reasoning = (!answer.reasoning.is_empty()).then(|| answer.reasoning.clone());
+            // A call without a result, as of an answer that was stopped, is not told of.
+            said.tool_calls =
+                turns.peek().iter().flat_map(|next| &next.calls).map(|c| c.call.clone()).collect();
             messages.push(said);
         }
         messages.extend(text.map(|text| Message::new(Role::User, text)));
         messages
     }
+}
+
+/// What a call gave back, as the model is told.
+fn result(call: &Call) -> Message {
+    let mut message = Message::new(Role::Tool, call.told());
+    message.tool_call_id = Some(call.call.id.clone());
+    message.name = Some(call.call.name.clone());
+    message
 }
 
 impl Turn {
@@ -136,7 +193,13 @@ impl Turn {
             answers: Vec::new(),
             queued: false,
             side: false,
+            calls: Vec::new(),
+            held: false,
         }
+    }
+
+    fn is_pending(&self) -> bool {
+        !self.calls.is_empty() && self.answers.is_empty() && !self.held
     }
 }
 

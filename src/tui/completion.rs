@@ -50,6 +50,13 @@ pub fn offered(app: &App) -> Vec<Choice> {
                 (sanitize::one_line(&m.name), format!("{} {place}", format::bytes(m.bytes)))
             })
             .collect(),
+        Line::Command(Slash::Tools, _) => [
+            ("on", "the model is told of them"),
+            ("off", "the model is not told of them"),
+            ("reload", "read the file, start the servers"),
+        ]
+        .map(|(name, help)| (name.to_owned(), help.to_owned()))
+        .to_vec(),
         _ => Vec::new(),
     };
     let begins = |(name, _): &(String, String)| name.starts_with(typed);

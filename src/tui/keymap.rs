@@ -4,6 +4,7 @@
 //! and Alt+digit (taken by terminals for their tabs).
 
 use super::app::{Focus, Panel};
+use super::calls::Reply;
 use crokey::{KeyCombination, key};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -54,6 +55,7 @@ pub enum Action {
     EditSettings,
     AddBreakpoint,
     BeginCommand,
+    Answer(Reply),
 }
 
 /// Where a binding holds.
@@ -64,6 +66,8 @@ pub enum Place {
     Panels,
     /// In panels, while a recording is played: before what is bound there.
     Replay,
+    /// While a tool call is asked about: before everything else.
+    Question,
 }
 
 pub struct Binding {
@@ -134,6 +138,12 @@ pub const BINDINGS: &[Binding] = &[
     bind!(Replay, [key!(b), key!(p)], Action::StepBack, "one step back"),
     bind!(Replay, [key!('[')], Action::Slower, "half the speed"),
     bind!(Replay, [key!(']')], Action::Faster, "double the speed"),
+    bind!(Question, [key!(y)], Action::Answer(Reply::Once), "run it once"),
+    bind!(Question, [key!(n)], Action::Answer(Reply::Refuse), "refuse; the model is told"),
+    bind!(Question, [key!(d)], Action::Answer(Reply::DryRun), "only say what would run"),
+    bind!(Question, [key!(a)], Action::Answer(Reply::Always), "always, after a second yes"),
+    bind!(Question, [key!(down)], Action::Answer(Reply::Down), "more of it"),
+    bind!(Question, [key!(up)], Action::Answer(Reply::Up), ""),
 ];
 
 /// The meaning of a key, if it is bound where the focus is.
@@ -145,6 +155,11 @@ pub fn action(key: KeyEvent, focus: Focus) -> Option<Action> {
 /// The meaning that only a replay gives to a key in its panels.
 pub fn replay_action(key: KeyEvent) -> Option<Action> {
     bound(key, &[Place::Replay])
+}
+
+/// The meaning of a key to a question about a tool call.
+pub fn question_action(key: KeyEvent) -> Option<Action> {
+    bound(key, &[Place::Question])
 }
 
 fn bound(mut key: KeyEvent, places: &[Place]) -> Option<Action> {

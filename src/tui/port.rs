@@ -65,6 +65,8 @@ pub struct ScreenOptions {
     pub no_color: bool,
     /// Where earlier inputs are kept; `None` keeps them for this session only.
     pub history: Option<PathBuf>,
+    /// Answers with tool calls in a row; `None` is the built-in limit.
+    pub tool_rounds: Option<u32>,
     /// Fetch a missing model without being told to.
     pub fetch_without_asking: bool,
 }

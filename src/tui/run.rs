@@ -9,7 +9,7 @@ use super::terminal::Screen;
 use super::theme::{Depth, Theme};
 use super::{editor, transcript, update};
 use crate::base::Clock;
-use crate::protocol::{Command, Event as EngineEvent, Handle, Snapshot};
+use crate::protocol::{Command, Event as EngineEvent, Handle, Snapshot, ToolEvent, ToolHandle, ToolList};
 use crossterm::event::{Event as TerminalEvent, EventStream};
 use futures_util::StreamExt;
 use ratatui::Viewport;
@@ -35,7 +35,11 @@ const HISTORY: usize = 1_000;
 ///
 /// # Errors
 /// There is no terminal, the theme cannot be read, or the terminal is lost.
-pub fn run(options: ScreenOptions, models: Box<dyn Models>) -> anyhow::Result<Ended> {
+pub fn run(
+    options: ScreenOptions,
+    models: Box<dyn Models>,
+    tools: Option<ToolHandle>,
+) -> anyhow::Result<Ended> {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         anyhow::bail!("the screen needs a terminal; for scripts and pipes there is `glassbox run`");
     }
@@ -46,7 +50,7 @@ pub fn run(options: ScreenOptions, models: Box<dyn Models>) -> anyhow::Result<En
     std::thread::spawn(transcript::warm_up);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(Session::run(app, models));
+    let ended = runtime.block_on(Session::run(app, models, tools));
     // Threads that still wait for something must not hold up the way out.
     runtime.shutdown_background();
     ended
@@ -58,6 +62,7 @@ struct Session {
     models: Box<dyn Models>,
     handle: Option<Handle>,
     fetch: Option<UnboundedReceiver<FetchEvent>>,
+    tools: Option<ToolHandle>,
     signals: Signals,
     clock: Clock,
     replies: ReplyFilter,
@@ -81,12 +86,13 @@ enum Wake {
     Terminal(Option<std::io::Result<TerminalEvent>>),
     Engine(Option<Vec<EngineEvent>>),
     Fetch(Option<FetchEvent>),
+    Tools(Option<ToolEvent>),
     Panic(String),
     Timer,
 }
 
 impl Session {
-    async fn run(app: App, models: Box<dyn Models>) -> anyhow::Result<Ended> {
+    async fn run(app: App, models: Box<dyn Models>, tools: Option<ToolHandle>) -> anyhow::Result<Ended> {
         // Before the first signal can come.
         let signals = Signals::new()?;
         let screen =
@@ -99,6 +105,7 @@ impl Session {
             models,
             handle: None,
             fetch: None,
+            tools,
             signals,
             clock: Clock::wall(),
             replies: ReplyFilter::default(),
@@ -115,6 +122,8 @@ impl Session {
         session.models.cancel_fetch();
         let left = session.screen.leave();
         undo();
+        // What a call started ends with the screen.
+        drop(session.tools.take());
         if let Some(handle) = session.handle.take() {
             // The terminal is the person's again; what is to be kept is still written.
             handle.shut_down(LEAVING);
@@ -142,6 +151,7 @@ impl Session {
                 Wake::Terminal(None) => return Ok(Ended::Quit),
                 Wake::Engine(events) => self.engine_events(events)?,
                 Wake::Fetch(event) => self.fetch_event(event)?,
+                Wake::Tools(event) => self.tool_event(event)?,
                 Wake::Panic(what) => self.handle_message(Message::Panicked(what))?,
                 Wake::Timer => self.app.now = self.clock.now(),
             }
@@ -184,6 +194,7 @@ impl Session {
             event = keys.next() => Wake::Terminal(event),
             events = next_events(&mut self.handle) => Wake::Engine(events),
             event = next_fetch(&mut self.fetch) => Wake::Fetch(event),
+            event = next_tool(&mut self.tools) => Wake::Tools(event),
             Some(what) = panicked.recv() => Wake::Panic(what),
             () = at(timer) => Wake::Timer,
         }
@@ -224,7 +235,9 @@ impl Session {
         self.app.now = self.clock.now();
         self.screen.draw(&self.app)?;
         self.dirty = false;
-        self.last_look = Some(self.clock.now());
+        let now = self.clock.now();
+        self.app.frame_shown(now);
+        self.last_look = Some(now);
         Ok(())
     }
 
@@ -259,6 +272,15 @@ impl Session {
         self.handle_message(Message::Fetch(event))
     }
 
+    fn tool_event(&mut self, event: Option<ToolEvent>) -> anyhow::Result<()> {
+        let event = event.unwrap_or_else(|| {
+            self.tools = None;
+            let error = Some("their keeper ended".to_owned());
+            ToolEvent::Tools(Box::new(ToolList { error, settled: true, ..ToolList::default() }))
+        });
+        self.handle_message(Message::Tools(event))
+    }
+
     fn handle_message(&mut self, message: Message) -> anyhow::Result<()> {
         self.dirty = true;
         let effects = update::update(&mut self.app, message, self.clock.now());
@@ -279,6 +301,12 @@ impl Session {
             }
             Effect::Fetch(name) => self.fetch = Some(self.models.fetch(&name)),
             Effect::CancelFetch => self.models.cancel_fetch(),
+            Effect::Tools(command) => {
+                if let Some(tools) = &self.tools {
+                    // A dead keeper shows itself by the end of its events.
+                    let _ = tools.commands.send(command);
+                }
+            }
             Effect::Open(name) => self.open(&name)?,
             Effect::Copy(text) => {
                 let copied = self.copy(text);
@@ -338,6 +366,13 @@ async fn next_events(handle: &mut Option<Handle>) -> Option<Vec<EngineEvent>> {
 async fn next_fetch(fetch: &mut Option<UnboundedReceiver<FetchEvent>>) -> Option<FetchEvent> {
     match fetch {
         Some(fetch) => fetch.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_tool(tools: &mut Option<ToolHandle>) -> Option<ToolEvent> {
+    match tools {
+        Some(tools) => tools.events.recv().await,
         None => std::future::pending().await,
     }
 }

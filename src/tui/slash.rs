@@ -36,6 +36,7 @@ pub enum Slash {
     Context,
     Copy,
     Think,
+    Tools,
 }
 
 macro_rules! spec {
@@ -62,6 +63,7 @@ pub const COMMANDS: &[Spec] = &[
     spec!("fork", ["branch"], "[SEQ] [@TOKEN]", Fork, "answer anew from a token on"),
     spec!("system", [], "[TEXT|none]", System, "the system prompt"),
     spec!("think", [], "[fold|show|raw]", Think, "how thoughts are shown"),
+    spec!("tools", ["tool"], "[on|off|reload]", Tools, "what the model may call"),
     spec!("panel", ["panels"], "[1 2 3 4 5 6]", Panel, "show or hide panels"),
     spec!("kv", [], "[reset]", Kv, "blocks; reset drops the cache"),
     spec!("stats", [], "", Stats, "how fast the last answer was"),

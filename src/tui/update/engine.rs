@@ -1,11 +1,12 @@
 //! What the engine reports, and what is sent to it.
 
-use super::debug;
+use super::{calls, debug};
 use crate::protocol::{
     Command, Event, Failure, FailureKind, FinishReason, ModelInfo, Outcome, Prompt, Request, RequestId,
-    SeqId, Snapshot, Timings, Usage,
+    SeqId, Snapshot, Timings, Tools, Usage,
 };
 use crate::tui::app::{App, Effect, ModelState, ParsedToken, Replay};
+use crate::tui::calls::Call;
 use crate::tui::chat::{Answer, Entry, Level, Turn};
 use crate::tui::{format, history, sanitize};
 use std::sync::Arc;
@@ -16,7 +17,9 @@ const UNANSWERED: Duration = Duration::from_secs(1);
 
 pub fn events(app: &mut App, events: Vec<Event>, effects: &mut Vec<Effect>) {
     for event in events {
+        let ended = if let Event::Finished { seq, .. } = &event { Some(*seq) } else { None };
         one(app, event);
+        ended.into_iter().for_each(|seq| calls::ended(app, seq, effects));
     }
     send_queued(app, effects);
 }
@@ -64,11 +67,16 @@ pub fn regenerate(app: &mut App, effects: &mut Vec<Effect>) {
         app.say("no model is ready");
         return;
     }
-    let Some(turn) = app.chat.turns().rev().find(|t| !t.side && !t.queued) else {
+    if app.chat.pending().is_some() {
+        app.say("a tool call is open: Esc refuses it");
+        return;
+    }
+    let Some(turn) = app.chat.last_main() else {
         app.say("nothing to answer again");
         return;
     };
-    let text = turn.text.clone();
+    // After a round of calls their results are what is answered.
+    let text = turn.calls.is_empty().then(|| turn.text.clone());
     for id in app.chat.running() {
         effects.push(Effect::Send(Command::Abort(id)));
     }
@@ -76,8 +84,8 @@ pub fn regenerate(app: &mut App, effects: &mut Vec<Effect>) {
     if let Some(turn) = app.chat.turns_mut().rev().find(|t| !t.side && !t.queued) {
         turn.answers.clear();
     }
-    let prompt = prompt(app, &text);
-    let answer = request(app, prompt, 1, effects).remove(0);
+    let prompt = prompt(app, text.as_deref());
+    let answer = main_request(app, prompt, effects);
     if let Some(turn) = app.chat.turns_mut().rev().find(|t| !t.side && !t.queued) {
         turn.answers.push(answer);
     }
@@ -95,7 +103,7 @@ pub fn parallel(app: &mut App, prompts: &[String], n: u32, effects: &mut Vec<Eff
     let mut turn = Turn::new(&prompts.join(" | "));
     turn.side = true;
     for prompt in prompts {
-        let mut answers = request(app, self::prompt(app, prompt), n, effects);
+        let mut answers = request(app, self::prompt(app, Some(prompt)), n, Tools::default(), effects);
         if prompts.len() > 1 {
             answers.iter_mut().for_each(|a| a.title = Some(sanitize::one_line(prompt)));
         }
@@ -225,36 +233,54 @@ fn finished(app: &mut App, outcome: &Outcome) {
     }
 }
 
-/// The oldest message that waits, if the model is free.
-fn send_queued(app: &mut App, effects: &mut Vec<Effect>) {
+/// What tools gave back, else the oldest message that waits, if the model is free.
+pub fn send_queued(app: &mut App, effects: &mut Vec<Effect>) {
     if app.ready().is_none() || app.chat.is_running() {
         return;
     }
+    if let Some(turn) = app.chat.pending() {
+        if turn.calls.iter().all(Call::is_done) {
+            let prompt = prompt(app, None);
+            let answer = main_request(app, prompt, effects);
+            if let Some(turn) = app.chat.pending_mut() {
+                turn.answers.push(answer);
+            }
+        }
+        return;
+    }
     let Some(text) = app.chat.turns().find(|t| t.queued).map(|t| t.text.clone()) else { return };
-    let prompt = prompt(app, &text);
-    let answer = request(app, prompt, 1, effects).remove(0);
+    let prompt = prompt(app, Some(&text));
+    let answer = main_request(app, prompt, effects);
     if let Some(turn) = app.chat.turns_mut().find(|t| t.queued) {
         turn.queued = false;
         turn.answers.push(answer);
     }
 }
 
-/// The conversation and what is said next. A model without a template goes on from the bare text.
-fn prompt(app: &App, text: &str) -> Prompt {
+/// The conversation and what is said next, if something is. A model without a template goes on from
+/// the bare text.
+fn prompt(app: &App, text: Option<&str>) -> Prompt {
     match app.ready() {
-        Some(info) if !info.has_chat_template => Prompt::Text(text.to_owned()),
-        _ => Prompt::Chat(app.chat.messages(app.system.as_deref(), Some(text))),
+        Some(info) if !info.has_chat_template => Prompt::Text(text.unwrap_or_default().to_owned()),
+        _ => Prompt::Chat(app.chat.messages(app.system.as_deref(), text)),
     }
 }
 
+/// A request of the conversation itself: only there the model may ask for tools.
+fn main_request(app: &mut App, prompt: Prompt, effects: &mut Vec<Effect>) -> Answer {
+    let tools = Tools { tools: app.tools.offered(), ..Tools::default() };
+    request(app, prompt, 1, tools, effects).remove(0)
+}
+
 /// Sends a request and makes a place for each of its answers.
-fn request(app: &mut App, prompt: Prompt, n: u32, effects: &mut Vec<Effect>) -> Vec<Answer> {
+fn request(app: &mut App, prompt: Prompt, n: u32, tools: Tools, effects: &mut Vec<Effect>) -> Vec<Answer> {
     let id = RequestId(app.next_request);
     app.next_request += 1;
     let mut request = Request::new(id, prompt, app.params.clone());
     request.n = n;
     request.parse_reasoning = app.parse_reasoning;
     request.beam = app.beam;
+    request.tools = tools;
     effects.push(Effect::Send(Command::Submit(Box::new(request))));
     (0..n).map(|choice| Answer::new(SeqId { request: id, choice }, app.params.clone(), app.now)).collect()
 }

@@ -1,6 +1,6 @@
 //! What keys do.
 
-use super::{command, engine, models, replay, scheduling};
+use super::{calls, command, engine, models, replay, scheduling};
 use crate::protocol::{Command, PARAMS, ParamKind, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
 use crate::tui::keymap::{self, Action};
@@ -15,6 +15,9 @@ pub const EXAMPLE: &str = "Why is the sky blue?";
 
 pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
     if key.kind == KeyEventKind::Release {
+        return;
+    }
+    if calls::key(app, key, effects) {
         return;
     }
     if app.panels.typing.is_some() && typing(app, key, effects) {
@@ -38,6 +41,10 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
 }
 
 pub fn paste(app: &mut App, text: &str) {
+    let now = app.now;
+    if let Some(question) = &mut app.tools.question {
+        question.disturbed(now);
+    }
     app.focus = Focus::Input;
     app.composer.paste(text);
     app.completion = 0;
@@ -99,6 +106,7 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::EditSettings => edit_settings(app),
         Action::AddBreakpoint => begin_command(app, "/break "),
         Action::BeginCommand => begin_command(app, "/"),
+        Action::Answer(reply) => calls::answer(app, reply, effects),
         Action::Down | Action::Up | Action::First | Action::Last | Action::Decrease | Action::Increase => {
             in_panel(app, action, effects)
         }
@@ -141,11 +149,12 @@ pub fn hold(app: &mut App, pause: bool, effects: &mut Vec<Effect>) {
 
 /// Whether there is something to stop: in a replay there never is.
 fn answers(app: &App) -> bool {
-    app.chat.is_running() && app.replay.is_none()
+    (app.chat.is_running() || app.chat.pending().is_some()) && app.replay.is_none()
 }
 
 /// Stops every answer, and gives back what was still waiting to be sent.
 pub fn stop(app: &mut App, effects: &mut Vec<Effect>) {
+    calls::stop(app, effects);
     for id in app.chat.running() {
         effects.push(Effect::Send(Command::Abort(id)));
     }

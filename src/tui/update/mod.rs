@@ -1,5 +1,6 @@
 //! Message -> changed state and effects. No I/O: `run` carries the effects out.
 
+mod calls;
 mod command;
 mod debug;
 mod engine;
@@ -25,6 +26,7 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
     match message {
         Message::Key(key) => keys::key(app, key, &mut effects),
         Message::Paste(text) => keys::paste(app, &text),
+        Message::Tools(event) => calls::event(app, event, &mut effects),
         Message::Resize(width, height) => resize(app, width, height),
         Message::Models(choices) => models::listed(app, choices, &mut effects),
         Message::Engine(events) => engine::events(app, events, &mut effects),
@@ -44,5 +46,9 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
 
 fn resize(app: &mut App, width: u16, height: u16) {
     app.size = (width, height);
+    // Also said when the screen was away: at the shell, or in an editor.
+    if let Some(question) = &mut app.tools.question {
+        question.unseen();
+    }
     keys::keep_focus_visible(app);
 }

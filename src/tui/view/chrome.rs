@@ -35,13 +35,16 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
     if app.help_open {
         return vec![("Esc", "close"), ("PgUp PgDn", "scroll")];
     }
+    if app.tools.question.is_some() {
+        return vec![("↑↓", "the question"), ("PgUp", "the chat"), ("Esc", "refuse all"), ("F1", "help")];
+    }
     if app.panels.typing.is_some() {
         return vec![("Enter", "apply"), ("Esc", "leave it")];
     }
     if app.replay.is_some() {
         return replay_hints(app);
     }
-    let stop = app.chat.is_running().then_some(("Esc", "stop"));
+    let stop = (app.chat.is_running() || app.chat.pending().is_some()).then_some(("Esc", "stop"));
     let run = if app.paused { ("F5", "resume") } else { ("F5", "pause") };
     match app.focus {
         Focus::Input if app.composer.recall().is_some() => {
@@ -120,6 +123,7 @@ fn note(app: &App) -> Line<'static> {
     }
     let queued = app.chat.turns().filter(|t| t.queued).count();
     let waits_for = match &app.model {
+        ModelState::Ready(_) if app.chat.pending().is_some() => "the tools",
         ModelState::Ready(_) => "the answer",
         _ => "the model",
     };

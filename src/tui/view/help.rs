@@ -27,7 +27,11 @@ pub fn draw(app: &App, screen: Rect, buf: &mut Buffer) {
 fn content(app: &App, two: bool, width: usize) -> Vec<Line<'static>> {
     let writing = [keys(app, Place::Input, "writing"), commands(app)];
     let replay = app.replay.map(|_| keys(app, Place::Replay, "in panels, of a replay"));
-    let others = [keys(app, Place::Anywhere, "anywhere"), keys(app, Place::Panels, "in panels")];
+    let others = [
+        keys(app, Place::Anywhere, "anywhere"),
+        keys(app, Place::Panels, "in panels"),
+        keys(app, Place::Question, "when a tool call is asked about"),
+    ];
     let others = replay.into_iter().chain(others).collect::<Vec<_>>();
     if !two {
         return spaced(writing.into_iter().chain(others));

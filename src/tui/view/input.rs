@@ -33,6 +33,9 @@ fn placeholder(app: &App) -> String {
     if app.replay.is_some() {
         return "A recording: Tab goes to the panels, where space, n and b play it".into();
     }
+    if app.tools.question.is_some() {
+        return "The question above waits for y, n, d, a or Esc".into();
+    }
     match &app.model {
         ModelState::Ready(_) if app.chat.turns().next().is_none() => {
             format!("Ask anything. Enter alone asks: {EXAMPLE}")

@@ -7,6 +7,7 @@ mod ascii;
 mod batch;
 mod beams;
 mod block;
+mod calls;
 mod card;
 mod chrome;
 mod header;
@@ -50,27 +51,36 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
     if app.options.ascii {
         ascii::replace(buf);
     }
-    cursor.filter(|_| app.focus == Focus::Input && !app.help_open)
+    cursor.filter(|_| app.focus == Focus::Input && !app.help_open && app.tools.question.is_none())
 }
 
 fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
     let rows = input::rows(app, area);
-    let [top, body, bottom] =
-        Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(rows)]).areas(area);
+    let asked = calls::rows(app, area);
+    let [top, body, sheet, bottom] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Min(0),
+        Constraint::Length(asked),
+        Constraint::Length(rows),
+    ])
+    .areas(area);
     match app.flash {
         // Where there is no footer, it is said at the top.
         Some(_) => chrome::footer(app, top, buf),
         None => header::draw(app, top, buf),
     }
     transcript::draw(app, body, buf);
+    calls::question(app, sheet, buf);
     input::draw(app, bottom, buf)
 }
 
 fn full(app: &App, class: SizeClass, area: Rect, buf: &mut Buffer) -> Option<Position> {
     let rows = input::rows(app, area) + 1;
-    let [top, body, bottom, last] = Layout::vertical([
+    let asked = calls::rows(app, area);
+    let [top, body, sheet, bottom, last] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Min(0),
+        Constraint::Length(asked),
         Constraint::Length(rows),
         Constraint::Length(1),
     ])
@@ -88,6 +98,7 @@ fn full(app: &App, class: SizeClass, area: Rect, buf: &mut Buffer) -> Option<Pos
         },
     }
     let cursor = input::draw(app, inside, buf);
+    calls::question(app, sheet, buf);
     input::completion(app, bottom, buf);
     cursor
 }

@@ -1,6 +1,6 @@
 //! The conversation: only the lines in view are drawn, only what changed is wrapped again.
 
-use super::{card, paint, parallel};
+use super::{calls, card, paint, parallel};
 use crate::protocol::{FinishReason, SequenceState};
 use crate::tui::app::App;
 use crate::tui::chat::{Answer, Entry, Level, Note, Turn};
@@ -145,6 +145,9 @@ fn note_section<'a>(app: &App, note: &'a Note) -> Section<'a> {
 }
 
 fn turn_sections<'a>(app: &'a App, turn: &'a Turn, area: (u16, u16), text: u16, all: &mut Vec<Section<'a>>) {
+    if !turn.calls.is_empty() {
+        return calls_sections(app, turn, text, all);
+    }
     let user = app.theme.style(if turn.queued { Role::Muted } else { Role::User });
     all.push(Section::Document {
         document: &turn.shown,
@@ -165,6 +168,22 @@ fn turn_sections<'a>(app: &'a App, turn: &'a Turn, area: (u16, u16), text: u16, 
         all.push(Section::Lines(parallel::lines(app, turn, area)));
     } else {
         turn.answers.iter().for_each(|answer| answer_sections(app, answer, text, all));
+    }
+}
+
+/// What tools gave back, folded, and the answer to it.
+fn calls_sections<'a>(app: &'a App, turn: &'a Turn, text: u16, all: &mut Vec<Section<'a>>) {
+    for call in &turn.calls {
+        all.push(Section::Lines(vec![calls::head(app, call, text.into())]));
+        if app.chat.thoughts_open && !call.shown.is_empty() {
+            let bar = Span::styled("│ ", app.theme.style(Role::Border));
+            let (first, rest, style) = (bar.clone(), bar, app.theme.style(Role::Muted));
+            all.push(Section::Document { document: &call.shown, first, rest, style, caret: false });
+        }
+    }
+    for answer in &turn.answers {
+        all.push(blank());
+        answer_sections(app, answer, text, all);
     }
 }
 
@@ -193,6 +212,15 @@ fn answer_sections<'a>(app: &'a App, answer: &'a Answer, text: u16, all: &mut Ve
             style: app.theme.style(Role::Text),
             caret: live,
         });
+        started = true;
+    }
+    if !answer.tool_calls.is_empty() {
+        if answer.body.height(text, &app.theme) > 0 {
+            all.push(blank());
+        }
+        all.push(Section::Lines(
+            answer.tool_calls.iter().map(|c| calls::asked(app, c, text.into())).collect(),
+        ));
         started = true;
     }
     match &answer.outcome {

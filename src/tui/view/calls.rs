@@ -1,0 +1,184 @@
+//! Tool calls: in the transcript, and the question about one above the input.
+
+use super::paint;
+use crate::protocol::{PlannedAction, ToolCall};
+use crate::tui::app::App;
+use crate::tui::calls::{Call, CallState, Question};
+use crate::tui::format;
+use crate::tui::sanitize;
+use crate::tui::theme::Role;
+use crate::tui::transcript::wrap::wrap;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Clear, Widget};
+
+/// Words in front of what stands in columns: `runs   weather Oslo`.
+const LABEL: usize = 8;
+
+/// What an answer asks for.
+pub fn asked(app: &App, call: &ToolCall, width: usize) -> Line<'static> {
+    let line = Line::from(vec![
+        Span::styled("→ ", app.theme.style(Role::Accent)),
+        Span::styled(Call::line(call), app.theme.style(Role::Code)),
+    ]);
+    paint::fit_line(line, width)
+}
+
+/// What came of a call, or what it waits for.
+pub fn head(app: &App, call: &Call, width: usize) -> Line<'static> {
+    let theme = &app.theme;
+    let muted = theme.style(Role::Muted);
+    let sign = if call.is_done() && app.chat.thoughts_open { "▾ " } else { "▸ " };
+    let mut words = vec![Span::styled(sanitize::one_line(&call.call.name), theme.style(Role::Code))];
+    match &call.state {
+        CallState::Checking => words.push(Span::styled("is checked", muted)),
+        CallState::Planned => words.push(Span::styled("waits for your answer", theme.style(Role::Warn))),
+        CallState::Running(since) => {
+            let so_far = app.now.saturating_sub(*since).as_secs_f64();
+            words
+                .push(Span::styled(format!("runs, {} so far; Esc stops it", format::seconds(so_far)), muted));
+        }
+        CallState::Done(result) => {
+            let role = if result.is_good() { Role::Good } else { Role::Bad };
+            words.push(Span::styled(Call::ending(&result.end), theme.style(role)));
+            words.push(Span::styled(format::bytes(result.text.len() as u64), muted));
+            if result.took_ms > 0.0 {
+                words.push(Span::styled(format::millis(result.took_ms), muted));
+            }
+            let folds = if app.chat.thoughts_open { "Ctrl+O folds" } else { "Ctrl+O shows" };
+            words.push(Span::styled(folds, theme.style(Role::Faint)));
+        }
+    }
+    let mut line = paint::dotted(words, theme);
+    line.spans.insert(0, Span::styled(sign, theme.style(Role::Accent)));
+    paint::fit_line(line, width)
+}
+
+/// Rows of the question, its rule and its keys among them; 0 without one.
+pub fn rows(app: &App, area: Rect) -> u16 {
+    let Some(question) = &app.tools.question else { return 0 };
+    let lines = content(app, question, area.width.saturating_sub(2).into()).len() as u16;
+    (lines + 2).min((area.height / 2).max(3))
+}
+
+/// The question, over the input: always in view, wherever the transcript stands.
+pub fn question(app: &App, area: Rect, buf: &mut Buffer) {
+    let Some(question) = app.tools.question.as_ref().filter(|_| area.height >= 3) else { return };
+    Clear.render(area, buf);
+    let theme = &app.theme;
+    let inside = paint::titled(title(app, question), note(app, question), area, theme.style(Role::Warn), buf);
+    let lines = content(app, question, inside.width.into());
+    let room = usize::from(inside.height.saturating_sub(1));
+    let top = question.scroll.min(lines.len().saturating_sub(room));
+    let text = Rect { height: inside.height.saturating_sub(1), ..inside };
+    paint::lines(&lines[top..], text, buf);
+    let below = lines.len() - (top + room).min(lines.len());
+    let keys = keys(app, question, below);
+    paint::line(inside.x, inside.bottom() - 1, &keys, inside, buf);
+    question.drawn.set(!app.help_open);
+    question.read.set(question.read.get() || (below == 0 && !app.help_open));
+}
+
+fn asked_about<'a>(app: &'a App, question: &Question) -> Option<(usize, usize, &'a Call)> {
+    let calls = &app.chat.pending()?.calls;
+    let at = calls.iter().position(|call| call.id == question.call)?;
+    Some((at + 1, calls.len(), &calls[at]))
+}
+
+fn title(app: &App, question: &Question) -> Line<'static> {
+    let Some((nth, all, call)) = asked_about(app, question) else { return Line::default() };
+    let name = sanitize::one_line(&call.call.name);
+    let of = if all > 1 { format!(" {nth} of {all}") } else { String::new() };
+    Line::styled(format!(" tool call{of}: {name} "), app.theme.style(Role::Heading))
+}
+
+fn note(app: &App, question: &Question) -> Line<'static> {
+    let plan = asked_about(app, question).and_then(|(_, _, call)| call.plan.as_ref());
+    match plan.map(|plan| plan.dry_run) {
+        Some(true) => Line::styled(" dry run: nothing will run ", app.theme.style(Role::Good)),
+        Some(false) => Line::styled(" for real ", app.theme.style(Role::Warn)),
+        None => Line::default(),
+    }
+}
+
+fn content(app: &App, question: &Question, width: usize) -> Vec<Line<'static>> {
+    let Some((_, _, call)) = asked_about(app, question) else { return Vec::new() };
+    let mut lines = Vec::new();
+    if question.always {
+        let name = sanitize::one_line(&call.call.name);
+        let text = format!(
+            "From now on {name} runs whenever the model asks, with whatever arguments, without a question, \
+             until glassbox ends. Is that what you want?"
+        );
+        lines.extend(wrap(&Line::styled(text, app.theme.style(Role::Warn)), width, 0));
+        return lines;
+    }
+    let mut row = |label: &'static str, text: &str, role| {
+        for (i, part) in text.split('\n').enumerate() {
+            let label = if i == 0 { label } else { "" };
+            let line = Line::from(vec![
+                Span::styled(format::pad(label, LABEL), app.theme.style(Role::Muted)),
+                Span::styled(sanitize::visible(part).into_owned(), app.theme.style(role)),
+            ]);
+            lines.extend(wrap(&line, width, LABEL));
+        }
+    };
+    if let Some(plan) = &call.plan {
+        let label = if plan.dry_run { "would" } else { "runs" };
+        match &plan.action {
+            PlannedAction::Command { argv, cwd, stdin } => {
+                let argv: Vec<String> = argv.iter().map(|argument| quoted(argument)).collect();
+                row(label, &argv.join(" "), Role::Text);
+                if let Some(cwd) = cwd {
+                    row("in", cwd, Role::Text);
+                }
+                if let Some(stdin) = stdin {
+                    row("stdin", stdin, Role::Text);
+                }
+            }
+            PlannedAction::Mcp { server, tool } => {
+                row(label, &format!("{tool} of the MCP server {server}"), Role::Text);
+            }
+        }
+        row("at most", &format::seconds(plan.timeout_s), Role::Muted);
+    }
+    row("with", &pretty(&call.call.arguments), Role::Code);
+    lines
+}
+
+/// An argument so that its borders, line breaks and spaces are seen.
+fn quoted(argument: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "_-./:=@%+,".contains(c);
+    match !argument.is_empty() && argument.chars().all(is_plain) {
+        true => argument.to_owned(),
+        false => serde_json::Value::from(argument).to_string(),
+    }
+}
+
+fn pretty(arguments: &str) -> String {
+    let value: Result<serde_json::Value, _> = serde_json::from_str(arguments);
+    value.map_or_else(|_| arguments.to_owned(), |value| format!("{value:#}"))
+}
+
+fn keys(app: &App, question: &Question, below: usize) -> Line<'static> {
+    let keys: &[(&str, &str)] = match question.always {
+        true => &[("y", "yes, always"), ("n", "no, back"), ("Esc", "refuse all")],
+        false => {
+            &[("y", "run once"), ("n", "refuse"), ("d", "dry run"), ("a", "always"), ("Esc", "refuse all")]
+        }
+    };
+    let mut words: Vec<Span> = Vec::new();
+    if below > 0 {
+        words.push(Span::styled(format!("↓ {below} more lines"), app.theme.style(Role::Warn)));
+    }
+    let mut line = paint::dotted(words, &app.theme);
+    for (key, does) in keys {
+        if !line.spans.is_empty() {
+            line.spans.push(Span::styled(" · ", app.theme.style(Role::Faint)));
+        }
+        line.spans.push(Span::styled(*key, app.theme.style(Role::Accent)));
+        line.spans.push(Span::styled(format!(" {does}"), app.theme.style(Role::Text)));
+    }
+    line
+}
