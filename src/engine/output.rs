@@ -1,7 +1,7 @@
 use super::intake::Accepted;
 use super::sequence::Sequence;
 use super::stream::Stream;
-use crate::base::Clock;
+use crate::base::{Clock, mix};
 use crate::protocol::{
     Event, Failure, FinishReason, Outcome, RequestId, SamplingParams, SeqId, Timings, TokenId, TokenInfo,
     TopToken, Usage,
@@ -37,6 +37,8 @@ impl Output {
                 include_stop: accepted.request.params.include_stop_str_in_output,
                 parse_reasoning: accepted.request.parse_reasoning,
                 opens_reasoning: accepted.opens_reasoning,
+                tools: accepted.tools.clone(),
+                call_seed: mix(accepted.seed ^ u64::from(choice), accepted.request.id.0),
             });
             let seq = SeqId { request: accepted.request.id, choice };
             self.open.insert(seq, Stream::new(parser, accepted, choice));
@@ -77,6 +79,7 @@ impl Output {
             top: with_texts(&self.text, sampled.top, top),
             channel: pushed.channel,
             held: pushed.held,
+            why: pushed.why,
         });
         events.push(Event::Token { seq: seq.id, token });
         events.extend(pushed.parts.into_iter().map(|part| Event::Delta { seq: seq.id, part }));

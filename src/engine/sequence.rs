@@ -1,6 +1,7 @@
 use crate::kv::{BlockManager, BlockTable, HashChain, Prefix, SwappedTable};
 use crate::model::Outputs;
-use crate::protocol::{SamplingParams, SeqId, SequenceState, TokenId};
+use crate::protocol::{SamplingParams, SeqId, SequenceState, TokenId, Tool};
+use std::sync::Arc;
 
 /// One continuation of one prompt. `num_computed` chases `tokens.len()`: there is no prefill phase
 /// and no decode phase, only tokens that are not in the cache yet.
@@ -49,10 +50,11 @@ pub struct Sequence {
 }
 
 /// How the answer's text is read; a fork reads on in the same way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     pub parse_reasoning: bool,
     pub opens_reasoning: bool,
+    pub tools: Arc<[Tool]>,
 }
 
 /// Prompt log-probabilities: how many alternatives, and how many positions are done.
@@ -198,6 +200,7 @@ impl Sequence {
             chain: self.chain.clone(),
             table,
             swapped: None,
+            reading: self.reading.clone(),
             ..*self
         }
     }
