@@ -70,6 +70,9 @@ impl Opening {
         if let Some(hint) = self.reasoning {
             text = text.with_reasoning(hint == ReasoningHint::Think);
         }
+        let text = text
+            .with_parsers(&self.settings.reasoning_parser, &self.settings.tool_call_parser)
+            .map_err(|why| Failure::new(FailureKind::BadRequest, why))?;
         let info = self.info(&file, &text, &loaded, device)?;
         let load_ms = start.elapsed().as_secs_f64() * 1e3;
         let memory = loaded.memory;
@@ -121,6 +124,7 @@ impl Opening {
             trained_context_length: loaded.trained_context_length,
             has_chat_template: text.has_chat_template(),
             reasoning_parser: text.reasoning_parser().map(str::to_owned),
+            tool_call_parser: text.tool_call_parser().map(str::to_owned),
             device,
             device_reason: "this version runs on the CPU".into(),
             kv_blocks: loaded.kv.blocks - 1,
@@ -206,6 +210,7 @@ pub fn vocabulary(file: &Gguf) -> Result<VocabSpec, GgufError> {
         add_space_prefix: file.bool("tokenizer.ggml.add_space_prefix")?,
         remove_extra_whitespaces: file.bool("tokenizer.ggml.remove_extra_whitespaces")?,
         chat_template: file.str("tokenizer.chat_template")?.map(str::to_owned),
+        architecture: file.str("general.architecture")?.unwrap_or_default().to_owned(),
     })
 }
 

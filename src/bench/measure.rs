@@ -371,6 +371,7 @@ mod tests {
             top: Vec::new(),
             channel: Channel::Content,
             held: String::new(),
+            why: None,
         }
     }
 

@@ -1,5 +1,5 @@
 use super::{EngineSettings, INSTRUCTION_SETS};
-use crate::protocol::{TOOL_ROUNDS, yes_or_no};
+use crate::protocol::{REASONING_PARSERS, TOOL_CALL_PARSERS, TOOL_ROUNDS, Thinking, yes_or_no};
 use std::path::PathBuf;
 
 /// Everything that can be set beside the sampling parameters.
@@ -13,6 +13,8 @@ pub struct Options {
     /// Where fetched models are kept, instead of the user's data folder.
     pub models: Option<PathBuf>,
     pub engine: EngineSettings,
+    /// Whether and how long the model thinks first.
+    pub thinking: Thinking,
     /// `dark`, `light`, `contrast`, or the name of a file in the themes folder.
     pub theme: Option<String>,
     /// Draw with ASCII only.
@@ -29,6 +31,7 @@ impl Default for Options {
             offline: false,
             models: None,
             engine: EngineSettings::default(),
+            thinking: Thinking::default(),
             theme: None,
             ascii: false,
             tool_rounds: TOOL_ROUNDS,
@@ -236,6 +239,64 @@ pub const SETTINGS: &[SettingSpec] = &[
         set: |o, typed| {
             let size = parse_bytes(typed).map_err(|_| "a size above 0 such as 4GiB");
             size.map(|x| o.engine.kv_cache_dir_bytes = x)
+        },
+    },
+    SettingSpec {
+        table: "engine",
+        name: "reasoning_parser",
+        help: "the family whose markers tell thoughts from the answer; auto looks at the model",
+        get: |o| o.engine.reasoning_parser.clone(),
+        set: |o, typed| {
+            let pair = typed.strip_prefix("tags:").and_then(|pair| pair.split_once(','));
+            let tags = pair.is_some_and(|(open, close)| !open.is_empty() && !close.is_empty() && open != close);
+            if !tags && !["auto", "none"].contains(&typed) && !REASONING_PARSERS.contains(&typed) {
+                return Err(
+                    "auto, none, tags:<a>,</a>, think, deepseek-r1, qwen3, glm, kimi, minimax, \
+                     minimax-append-think, nemotron, step3, hunyuan, seed-oss, mistral, gemma, granite or gpt-oss",
+                );
+            }
+            o.engine.reasoning_parser = typed.into();
+            Ok(())
+        },
+    },
+    SettingSpec {
+        table: "engine",
+        name: "tool_call_parser",
+        help: "the format of the model's tool calls; auto looks at the model",
+        get: |o| o.engine.tool_call_parser.clone(),
+        set: |o, typed| {
+            if !["auto", "none"].contains(&typed) && !TOOL_CALL_PARSERS.contains(&typed) {
+                return Err(
+                    "auto, none, hermes, llama3-json, pythonic, mistral, qwen3-coder, seed-oss, deepseek-v3, \
+                     deepseek-v3.1, glm, kimi, granite, gpt-oss, phi-4, functiongemma, gemma4 or minimax",
+                );
+            }
+            o.engine.tool_call_parser = typed.into();
+            Ok(())
+        },
+    },
+    SettingSpec {
+        table: "engine",
+        name: "think",
+        help: "whether the model thinks first: on, off or its template's levels; auto is as it does by itself",
+        get: |o| match (&o.thinking.effort, o.thinking.enabled) {
+            (Some(level), _) => level.clone(),
+            (None, Some(on)) => if on { "on" } else { "off" }.into(),
+            (None, None) => "auto".into(),
+        },
+        set: |o, typed| o.thinking.set(typed),
+    },
+    SettingSpec {
+        table: "engine",
+        name: "think_budget",
+        help: "thoughts of so many tokens are closed by force; none is no limit",
+        get: |o| o.thinking.budget.map_or_else(|| "none".into(), |n| n.to_string()),
+        set: |o, typed| {
+            o.thinking.budget = match typed {
+                "none" => None,
+                n => Some(n.parse().map_err(|_| "a whole number from 0, or none")?),
+            };
+            Ok(())
         },
     },
     SettingSpec {

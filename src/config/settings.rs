@@ -35,6 +35,10 @@ pub struct EngineSettings {
     pub pin_threads: bool,
     /// One of [`INSTRUCTION_SETS`]; `None` is the best that the processor has.
     pub instruction_set: Option<&'static str>,
+    /// `auto`, `none`, or one of `protocol::REASONING_PARSERS`, `tags:<a>,</a>`.
+    pub reasoning_parser: String,
+    /// `auto`, `none`, or one of `protocol::TOOL_CALL_PARSERS`.
+    pub tool_call_parser: String,
     /// Candidates traced for the sampling panel; 0 when nobody looks.
     pub trace_candidates: usize,
     /// Time the device's operations: [`StepRecord::operations`](crate::protocol::StepRecord::operations).
@@ -60,6 +64,8 @@ impl Default for EngineSettings {
             threads: None,
             pin_threads: false,
             instruction_set: None,
+            reasoning_parser: "auto".into(),
+            tool_call_parser: "auto".into(),
             trace_candidates: 0,
             profile: false,
             kv_events: false,

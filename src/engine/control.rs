@@ -27,7 +27,7 @@ impl Engine {
             }
             Work::Add(accepted, sequence) => {
                 self.output.open(&accepted);
-                self.beams.begin(&accepted, || self.output.parser(&accepted));
+                self.beams.begin(&accepted, || self.output.parser(&accepted, 0));
                 self.stats.accepted(accepted.prompt_tokens);
                 let (id, prompt_tokens) = (accepted.request.id, accepted.prompt_tokens);
                 events.push(Event::Accepted { id, prompt_tokens, rendered: accepted.rendered });

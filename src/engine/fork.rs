@@ -50,6 +50,7 @@ impl Engine {
                 accepted.prompt_tokens = seq.prompt_len;
                 accepted.seed = seq.seed;
                 accepted.opens_reasoning = seq.reading.opens_reasoning;
+                accepted.tools = seq.reading.tools.clone();
                 accepted.request.parse_reasoning = seq.reading.parse_reasoning;
                 self.output.open(&accepted);
                 self.stats.accepted(0);

@@ -5,7 +5,7 @@ use crate::kv::{BlockTable, ExtraKeys, HashChain, most_blocks};
 use crate::model::ModelLimits;
 use crate::protocol::{
     Command, Failure, FailureKind, ForkRequest, Prompt, Request, RequestId, SamplingParams, SeqId,
-    SequenceState, TokenId,
+    SequenceState, TokenId, Tool, ToolChoice, Tools,
 };
 use crate::sample::{Phrases, SamplerState};
 use crate::text::TextModel;
@@ -57,6 +57,8 @@ pub struct Accepted {
     pub prompt_tokens: usize,
     pub rendered: String,
     pub opens_reasoning: bool,
+    /// Whose calls are looked for in the answer.
+    pub tools: Arc<[Tool]>,
     /// Of the first choice.
     pub seed: u64,
     pub arrival: Duration,
@@ -161,7 +163,8 @@ impl Intake {
         if let Prompt::Tokens(ids) = &request.prompt {
             self.check_ids("prompt", ids)?;
         }
-        let built = self.text.prompt(&request.prompt)?;
+        self.check_tools(request)?;
+        let built = self.text.prompt_with(&request.prompt, &request.tools, &request.thinking)?;
         if built.ids.is_empty() {
             return Err(bad("the prompt is empty".to_owned()));
         }
@@ -169,6 +172,9 @@ impl Intake {
         accepted.prompt_tokens = built.ids.len();
         accepted.rendered = built.rendered;
         accepted.opens_reasoning = built.opens_reasoning;
+        if accepted.request.tools.choice != ToolChoice::None {
+            accepted.tools = accepted.request.tools.tools.clone().into();
+        }
         Ok(self.sequence(accepted, built.ids))
     }
 
@@ -209,7 +215,34 @@ impl Intake {
             reading: Reading {
                 parse_reasoning: request.parse_reasoning,
                 opens_reasoning: accepted.opens_reasoning,
+                tools: accepted.tools.clone(),
             },
+        }
+    }
+
+    fn check_tools(&self, request: &Request) -> Result<(), Failure> {
+        let Tools { tools, choice, .. } = &request.tools;
+        for (at, tool) in tools.iter().enumerate() {
+            let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+            if tool.name.is_empty() || tool.name.len() > 64 || !tool.name.chars().all(fits) {
+                return Err(bad(format!(
+                    "tools[{at}].name: {:?} is not 1 to 64 letters, digits, _, - or .",
+                    tool.name
+                )));
+            }
+            if tools[..at].iter().any(|other| other.name == tool.name) {
+                return Err(bad(format!("tools[{at}].name: {} is there twice", tool.name)));
+            }
+            if !tool.parameters.is_object() {
+                return Err(bad(format!("tools[{at}].parameters: a JSON Schema must be an object")));
+            }
+        }
+        match choice {
+            ToolChoice::Required if tools.is_empty() => Err(bad("tool_choice required needs tools".into())),
+            ToolChoice::Named(name) if !tools.iter().any(|tool| tool.name == *name) => {
+                Err(bad(format!("tool_choice: there is no tool {name:?} among the request's tools")))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -253,6 +286,7 @@ impl Accepted {
             prompt_tokens: 0,
             rendered: String::new(),
             opens_reasoning: false,
+            tools: Arc::default(),
             request,
             arrival,
         }

@@ -3,7 +3,7 @@ use super::intake::Accepted;
 use super::repetition::repeats_itself;
 use super::sequence::Sequence;
 use super::stream::Stream;
-use crate::base::Clock;
+use crate::base::{Clock, mix};
 use crate::protocol::{
     BeamScore, Event, Failure, FinishReason, Outcome, RequestId, SamplingParams, ScoredToken, SeqId, Timings, TokenId,
     TokenInfo, TopToken, Usage,
@@ -40,19 +40,21 @@ impl Output {
             self.held.insert(accepted.request.id, BestOf::new(accepted.choices));
         }
         for choice in 0..accepted.runs() {
-            let parser = self.parser(accepted);
+            let parser = self.parser(accepted, choice);
             let seq = SeqId { request: accepted.request.id, choice };
             self.open.insert(seq, Stream::new(parser, accepted, choice));
         }
     }
 
     /// What reads an answer of this request.
-    pub fn parser(&self, accepted: &Accepted) -> OutputParser {
+    pub fn parser(&self, accepted: &Accepted, choice: u32) -> OutputParser {
         self.text.output(OutputOptions {
             stop: accepted.request.params.stop.clone(),
             include_stop: accepted.request.params.include_stop_str_in_output,
             parse_reasoning: accepted.request.parse_reasoning,
             opens_reasoning: accepted.opens_reasoning,
+            tools: accepted.tools.clone(),
+            call_seed: mix(accepted.seed ^ u64::from(choice), accepted.request.id.0),
         })
     }
 
@@ -105,6 +107,7 @@ impl Output {
             top: with_texts(&self.text, sampled.top, top),
             channel: pushed.channel,
             held: pushed.held,
+            why: pushed.why,
         });
         self.say(seq.id, Event::Token { seq: seq.id, token }, events);
         for part in pushed.parts {

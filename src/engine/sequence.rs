@@ -1,6 +1,6 @@
 use crate::kv::{BlockManager, BlockTable, HashChain, Prefix, SwappedTable};
 use crate::model::Outputs;
-use crate::protocol::{SamplingParams, SeqId, SequenceState, TokenId};
+use crate::protocol::{SamplingParams, SeqId, SequenceState, TokenId, Tool};
 use crate::sample::{Phrases, SamplerState};
 use std::sync::Arc;
 
@@ -57,10 +57,11 @@ pub struct Sequence {
 }
 
 /// How the answer's text is read; a fork reads on in the same way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     pub parse_reasoning: bool,
     pub opens_reasoning: bool,
+    pub tools: Arc<[Tool]>,
 }
 
 /// Prompt log-probabilities: how many alternatives, and how many positions are done.
@@ -210,6 +211,7 @@ impl Sequence {
             chain: self.chain.clone(),
             table,
             swapped: None,
+            reading: self.reading.clone(),
             ..*self
         }
     }

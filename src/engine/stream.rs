@@ -57,8 +57,7 @@ impl Stream {
         self.last_token = now;
         self.usage.completion_tokens += 1;
         if end {
-            let (parts, held) = (Vec::new(), String::new());
-            return Pushed { parts, channel: Channel::Marker, held, stopped: None };
+            return Pushed { channel: Channel::Marker, ..Pushed::default() };
         }
         let pushed = self.parser.push(token);
         self.usage.reasoning_tokens += usize::from(pushed.channel == Channel::Reasoning);
@@ -78,6 +77,10 @@ impl Stream {
     /// What was held back, and the whole story.
     pub fn finish(mut self, reason: FinishReason, now: Duration) -> (Vec<Part>, Outcome) {
         let parts = if self.stopped { Vec::new() } else { self.parser.finish() };
+        let reason = match reason {
+            FinishReason::Stop if self.parser.calls() > 0 => FinishReason::ToolCalls,
+            other => other,
+        };
         let timings = self.times(now);
         let Self { usage, seed, params, beam, .. } = self;
         let outcome = Outcome { reason, usage, timings, seed, params, beam };

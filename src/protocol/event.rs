@@ -107,8 +107,10 @@ pub struct ModelInfo {
     /// What the model was trained for; `context_length` may be less where memory is short.
     pub trained_context_length: usize,
     pub has_chat_template: bool,
-    /// `think`, or none.
+    /// The family of [`REASONING_PARSERS`](super::REASONING_PARSERS), or none.
     pub reasoning_parser: Option<String>,
+    /// The format of [`TOOL_CALL_PARSERS`](super::TOOL_CALL_PARSERS), or none.
+    pub tool_call_parser: Option<String>,
     /// `CPU (2 threads, AVX2)`.
     pub device: String,
     /// Why this device: `no CUDA device found`.
@@ -139,8 +141,35 @@ pub struct TokenInfo {
     pub top: Vec<TopToken>,
     /// Where the reasoning parser sent the token's text.
     pub channel: Channel,
-    /// Text held back so far: half a character, or what may become a stop string or a tag.
+    /// Text held back so far: half a character, or what may become a stop string, a tag or a call.
     pub held: String,
+    /// Why the end of it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<HeldBack>,
+}
+
+/// Why text is not shown yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldBack {
+    /// The rest of its bytes is missing.
+    Character,
+    StopString,
+    Tag,
+    /// A call whose name is not known yet.
+    ToolCall,
+}
+
+impl HeldBack {
+    /// What the held text may turn out to be.
+    pub fn name(self) -> &'static str {
+        match self {
+            HeldBack::Character => "half a character",
+            HeldBack::StopString => "a stop string?",
+            HeldBack::Tag => "a tag?",
+            HeldBack::ToolCall => "a tool call?",
+        }
+    }
 }
 
 /// A token of the prompt, as the model expected it: log-probability in nats and rank, of the raw

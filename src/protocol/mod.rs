@@ -26,8 +26,8 @@ pub use breakpoint::{BadBreakpoint, Breakpoint, SetBreakpoint, Threshold, TokenM
 pub use cache::{EvictionPolicy, KvCacheDtype, KvEvent, KvHash, Medium, PrefixCache};
 pub use command::{Command, ForkRequest, Message, Prompt, ReplayCommand, Request, Role};
 pub use event::{
-    Channel, Event, Failure, FailureKind, FinishReason, LoadStage, ModelInfo, Outcome, Part, ScoredToken,
-    Timings, TokenInfo, TopToken, Usage,
+    Channel, Event, Failure, FailureKind, FinishReason, HeldBack, LoadStage, ModelInfo, Outcome, Part,
+    ScoredToken, Timings, TokenInfo, TopToken, Usage,
 };
 pub use guided::{Grammar, Guided};
 pub use handle::{EventReceiver, EventSender, Handle, SnapshotCell};
@@ -51,7 +51,9 @@ pub use toolbox::{
     CallId, OfferedTool, PlannedAction, PlannedCall, RunHow, ServerState, ServerView, TOOL_ROUNDS,
     ToolCommand, ToolEnd, ToolEvent, ToolHandle, ToolList, ToolResult,
 };
-pub use tools::{Thinking, Tool, ToolCall, ToolCallDelta, ToolChoice, Tools};
+pub use tools::{
+    REASONING_PARSERS, TOOL_CALL_PARSERS, Thinking, Tool, ToolCall, ToolCallDelta, ToolChoice, Tools,
+};
 
 use serde::{Deserialize, Serialize};
 

@@ -61,11 +61,17 @@ pub struct ToolCallDelta {
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub arguments: String,
+    /// It was no call after all: what was told of it is void, and comes as text.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub retracted: bool,
 }
 
 impl ToolCallDelta {
     /// Adds this piece to the calls so far.
     pub fn add_to(&self, calls: &mut Vec<ToolCall>) {
+        if self.retracted {
+            return calls.truncate(self.index);
+        }
         if calls.len() <= self.index {
             calls.resize_with(self.index + 1, ToolCall::default);
         }
@@ -75,6 +81,45 @@ impl ToolCallDelta {
         call.arguments.push_str(&self.arguments);
     }
 }
+
+/// Families of reasoning parsers by name; `tags:<a>,</a>` is any pair of tags.
+pub const REASONING_PARSERS: &[&str] = &[
+    "think",
+    "deepseek-r1",
+    "qwen3",
+    "glm",
+    "kimi",
+    "minimax",
+    "minimax-append-think",
+    "nemotron",
+    "step3",
+    "hunyuan",
+    "seed-oss",
+    "mistral",
+    "gemma",
+    "granite",
+    "gpt-oss",
+];
+
+/// Formats of tool calls by name.
+pub const TOOL_CALL_PARSERS: &[&str] = &[
+    "hermes",
+    "llama3-json",
+    "pythonic",
+    "mistral",
+    "qwen3-coder",
+    "seed-oss",
+    "deepseek-v3",
+    "deepseek-v3.1",
+    "glm",
+    "kimi",
+    "granite",
+    "gpt-oss",
+    "phi-4",
+    "functiongemma",
+    "gemma4",
+    "minimax",
+];
 
 /// Whether and how much the model should think first, where its template knows of that.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,4 +131,22 @@ pub struct Thinking {
     pub effort: Option<String>,
     /// Thoughts of so many tokens are closed by force.
     pub budget: Option<u32>,
+}
+
+impl Thinking {
+    /// `on`, `off`, `auto`, or a level of effort.
+    ///
+    /// # Errors
+    /// What would be right.
+    pub fn set(&mut self, typed: &str) -> Result<(), &'static str> {
+        let is_level = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        (self.enabled, self.effort) = match typed {
+            "on" => (Some(true), None),
+            "off" => (Some(false), None),
+            "auto" => (None, None),
+            level if !level.is_empty() && level.len() < 32 && is_level(level) => (Some(true), Some(level.into())),
+            _ => return Err("on, off, auto, or a level such as low, medium or high"),
+        };
+        Ok(())
+    }
 }

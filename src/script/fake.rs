@@ -77,6 +77,7 @@ pub fn token(choice: u32, id: TokenId, text: &str) -> Event {
         top: vec![TopToken { id, text: text.into(), logit: 3.0, logprob: -0.25 }],
         channel: Channel::Content,
         held: String::new(),
+        why: None,
     };
     Event::Token { seq: SeqId { request: REQUEST, choice }, token: Box::new(info) }
 }

@@ -9,6 +9,7 @@
 
 mod bpe;
 mod byte_level;
+mod conversation;
 mod detokenizer;
 mod index;
 mod json;
@@ -17,7 +18,7 @@ mod output;
 mod pre_tokenizer;
 mod prompt;
 mod python;
-mod reasoning;
+mod reply;
 mod sentence_piece;
 mod specials;
 mod stop;

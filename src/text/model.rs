@@ -2,10 +2,11 @@ use super::byte_level::{ByteLevel, spell};
 use super::pre_tokenizer::PreTokenizer;
 use super::sentence_piece::SentencePiece;
 use super::specials::{Segment, SpecialTokens, Specials};
+use super::reply::{Families, Mark, Reasoning, ToolFormat, guess_reasoning, guess_tools};
 use super::template::{ChatTemplate, TemplateError};
 use super::vocab::{Algorithm, END_THINK, Pieces, THINK, VocabError, VocabSpec};
 use super::{OutputOptions, OutputParser};
-use crate::protocol::TokenId;
+use crate::protocol::{REASONING_PARSERS, TOOL_CALL_PARSERS, TokenId};
 use serde_json::{Map, Value as Json, json};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,7 +24,10 @@ pub struct TextModel {
     pub(super) template: Result<ChatTemplate, TemplateError>,
     /// `bos_token` and its like, as templates see them.
     named_tokens: Map<String, Json>,
-    knows_think: bool,
+    pub(super) families: Arc<Families>,
+    /// The template's source, where there is one.
+    pub(super) source: String,
+    architecture: String,
 }
 
 enum Encoder {
@@ -49,7 +53,7 @@ impl TextModel {
             }
         };
         let source = spec.chat_template.as_deref();
-        Ok(TextModel {
+        let mut model = TextModel {
             encoder,
             pieces: Arc::new(pieces),
             specials,
@@ -58,9 +62,48 @@ impl TextModel {
             bos: spec.bos,
             template: source.map_or(Err(TemplateError::Missing), ChatTemplate::new),
             named_tokens: named_tokens(&spec),
-            knows_think: source.is_some_and(mentions_think)
-                || spec.tokens.iter().any(|text| text == THINK.as_bytes()),
-        })
+            families: Arc::default(),
+            source: source.unwrap_or_default().to_owned(),
+            architecture: spec.architecture.clone(),
+        };
+        model.guess_families();
+        Ok(model)
+    }
+
+    /// Which families write like this model, as far as its files tell.
+    fn guess_families(&mut self) {
+        let has_token = |text: &str| self.specials.find(text).is_some();
+        let reasoning = guess_reasoning(&self.source, has_token, &self.architecture);
+        let tools = Some(guess_tools(&self.source, has_token));
+        self.set_families(reasoning, tools);
+    }
+
+    fn set_families(&mut self, reasoning: Option<Reasoning>, tools: Option<&'static ToolFormat>) {
+        let mark = |text: &str| {
+            let id = self.specials.find(text)?;
+            Some((id, Mark { text: text.into(), silent: self.pieces.is_control(id) }))
+        };
+        let mut texts: Vec<&str> = tools.map_or_else(Vec::new, |format| format.markers().collect());
+        texts.extend(reasoning.iter().flat_map(Reasoning::markers));
+        let marks = texts.into_iter().filter_map(mark).collect();
+        self.families = Arc::new(Families { reasoning, tools, marks });
+    }
+
+    /// With these parsers instead of those that the files suggest: a name, `none`, or `auto`.
+    pub fn with_parsers(mut self, reasoning: &str, tools: &str) -> Result<TextModel, String> {
+        let Families { reasoning: mut thoughts, tools: mut calls, .. } = (*self.families).clone();
+        match reasoning {
+            "auto" => {}
+            "none" => thoughts = None,
+            name => thoughts = Some(Reasoning::named(name).ok_or_else(|| unknown("reasoning", name, REASONING_PARSERS))?),
+        }
+        match tools {
+            "auto" => {}
+            "none" => calls = None,
+            name => calls = Some(ToolFormat::named(name).ok_or_else(|| unknown("tool call", name, TOOL_CALL_PARSERS))?),
+        }
+        self.set_families(thoughts, calls);
+        Ok(self)
     }
 
     /// A toy vocabulary: ids 0 to 255 are the bytes, 256 is the end token `<eos>`, 257 and 258 are
@@ -85,13 +128,15 @@ impl TextModel {
     /// With another chat template than the file's, from `--chat-template`.
     pub fn with_chat_template(mut self, source: &str) -> Result<TextModel, TemplateError> {
         self.template = Ok(ChatTemplate::new(source)?);
-        self.knows_think |= mentions_think(source);
+        self.source = source.to_owned();
+        self.guess_families();
         Ok(self)
     }
 
     /// Whether there are thoughts to tell from the answer, whatever template and vocabulary say.
     pub fn with_reasoning(mut self, thinks: bool) -> Self {
-        self.knows_think = thinks;
+        let known = self.families.reasoning.clone().or_else(|| Reasoning::named("think"));
+        self.set_families(known.filter(|_| thinks), self.families.tools);
         self
     }
 
@@ -108,9 +153,20 @@ impl TextModel {
         self.template.is_ok()
     }
 
-    /// Which tags separate thoughts from the answer: `think`, where vocabulary, template or a hint say so.
+    /// Which family's markers separate thoughts from the answer.
     pub fn reasoning_parser(&self) -> Option<&str> {
-        self.knows_think.then_some("think")
+        self.families.reasoning.as_ref().map(|family| &*family.name)
+    }
+
+    /// Which family's calls are looked for, where tools are offered.
+    pub fn tool_call_parser(&self) -> Option<&'static str> {
+        self.families.tools.map(|format| format.name)
+    }
+
+    /// The tokens that close thoughts, for a budget that is used up.
+    pub fn closes_thoughts(&self) -> Vec<TokenId> {
+        let forced = self.families.reasoning.as_ref().map_or("", |family| &*family.forced);
+        self.encode(forced, Specials::Parse)
     }
 
     /// Token ids of `text`, without BOS.
@@ -181,13 +237,13 @@ impl TextModel {
     pub fn output(&self, options: OutputOptions) -> OutputParser {
         let strip_space =
             matches!(&self.encoder, Encoder::SentencePiece(encoder) if encoder.has_space_prefix());
-        let reasoning = options.parse_reasoning && self.knows_think;
-        OutputParser::new(self.pieces.clone(), strip_space, reasoning, options)
+        OutputParser::new(self.pieces.clone(), self.families.clone(), strip_space, options)
     }
 }
 
-fn mentions_think(template: &str) -> bool {
-    template.contains(THINK) || template.contains(END_THINK)
+fn unknown(what: &str, name: &str, known: &[&str]) -> String {
+    let tags = if what == "reasoning" { ", or tags:<a>,</a>" } else { "" };
+    format!("there is no {what} parser {name:?}; there are auto, none, {}{tags}", known.join(", "))
 }
 
 fn named_tokens(spec: &VocabSpec) -> Map<String, Json> {
@@ -377,5 +433,20 @@ mod tests {
         assert_eq!(model.reasoning_parser(), None);
         let opened = model.with_chat_template("{{ '<think>' }}").unwrap();
         assert_eq!(opened.reasoning_parser(), Some("think"));
+    }
+
+    #[test]
+    fn parsers_are_chosen_by_name_and_a_wrong_one_lists_them() {
+        let names = |model: &TextModel| {
+            (model.reasoning_parser().map(str::to_owned), model.tool_call_parser().map(str::to_owned))
+        };
+        let chosen = TextModel::bytes().with_parsers("granite", "kimi").unwrap();
+        assert_eq!(names(&chosen), (Some("granite".into()), Some("kimi".into())));
+        let kept = TextModel::bytes().with_parsers("auto", "auto").unwrap();
+        assert_eq!(names(&kept), (Some("think".into()), Some("hermes".into())));
+        assert_eq!(names(&TextModel::bytes().with_parsers("none", "none").unwrap()), (None, None));
+        let error = TextModel::bytes().with_parsers("quen3", "auto").err().unwrap();
+        assert!(error.contains("\"quen3\"") && error.contains("qwen3, glm") && error.contains("tags:<a>,</a>"));
+        assert!(TextModel::bytes().with_parsers("auto", "x").err().unwrap().contains("hermes, llama3-json"));
     }
 }

@@ -1,8 +1,9 @@
 use super::detokenizer::Detokenizer;
-use super::reasoning::ReasoningSplitter;
+use super::reply::{Families, Mark, Reader, Reading};
 use super::stop::StopMatcher;
 use super::vocab::Pieces;
-use crate::protocol::{Channel, Part, TokenId};
+use crate::protocol::{Channel, HeldBack, Part, TokenId, Tool};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// How one reply is to be read.
@@ -15,6 +16,10 @@ pub struct OutputOptions {
     pub parse_reasoning: bool,
     /// [`BuiltPrompt::opens_reasoning`](super::BuiltPrompt::opens_reasoning).
     pub opens_reasoning: bool,
+    /// That were offered; without any, what looks like a call is text.
+    pub tools: Arc<[Tool]>,
+    /// Makes ids for calls whose format has none.
+    pub call_seed: u64,
 }
 
 /// What became of one token.
@@ -24,40 +29,68 @@ pub struct Pushed {
     pub parts: Vec<Part>,
     /// Where the token's text belongs.
     pub channel: Channel,
-    /// All that is held back: what may become a tag or a stop string, and half a character as U+FFFD.
+    /// All that is held back: what may become a tag, a call or a stop string, and half a character as
+    /// U+FFFD.
     pub held: String,
+    /// Why its end is held back.
+    pub why: Option<HeldBack>,
     /// The stop string that is now complete. The reply ends here; what stood behind it is dropped.
     pub stopped: Option<String>,
 }
 
-/// Token ids of one reply -> text, thoughts and stops: detokenizer, then the one place where text is
-/// held back for stop strings, then the reasoning splitter.
+/// Token ids of one reply -> text, thoughts, calls and stops: detokenizer, then the one place where text
+/// is held back for stop strings, then the reader of thoughts and calls.
 #[derive(Clone, Debug)]
 pub struct OutputParser {
     pieces: Arc<Pieces>,
+    families: Arc<Families>,
     /// The vocabulary puts a space in front of all text that must not be shown.
     strip_space: bool,
     detokenizer: Detokenizer,
     stop: StopMatcher,
-    reasoning: Option<ReasoningSplitter>,
+    /// None: everything is text, tags and all.
+    reader: Option<Reader>,
     stopped: bool,
+    marks: Marks,
+}
+
+/// Which stretches of the text are tokens that mark something, while the text goes through the stop
+/// strings.
+#[derive(Clone, Debug, Default)]
+struct Marks {
+    /// Bytes of text that went in.
+    decoded: usize,
+    /// Where each mark begins, that has not come out whole.
+    ahead: VecDeque<(usize, Mark)>,
+    /// The beginning of a mark, or nothing; and the bytes that came out before it.
+    carry: String,
+    read: usize,
 }
 
 impl OutputParser {
-    /// `reasoning`: split thoughts from the answer.
     pub(super) fn new(
         pieces: Arc<Pieces>,
+        families: Arc<Families>,
         strip_space: bool,
-        reasoning: bool,
         options: OutputOptions,
     ) -> Self {
+        let reasoning = options.parse_reasoning && families.reasoning.is_some();
+        let calls = !options.tools.is_empty() && families.tools.is_some();
+        let reading = Reading {
+            reasoning,
+            opened: options.opens_reasoning,
+            tools: options.tools,
+            seed: options.call_seed,
+        };
         Self {
             pieces,
             strip_space,
             detokenizer: Detokenizer::default(),
             stop: StopMatcher::new(options.stop, options.include_stop),
-            reasoning: reasoning.then(|| ReasoningSplitter::new(options.opens_reasoning)),
+            reader: (reasoning || calls).then(|| Reader::new(&families, reading)),
+            families,
             stopped: false,
+            marks: Marks::default(),
         }
     }
 
@@ -68,11 +101,11 @@ impl OutputParser {
         let mut parts = Vec::new();
         let text = self.decode(id);
         let released = self.stop.push(&text);
-        let found_tag = self.split(released.text, &mut parts);
         self.stopped = released.stop.is_some();
+        let found_tag = self.read(&released.text, &mut parts);
         let is_marker = self.pieces.is_control(id) || (parts.is_empty() && (found_tag || self.stopped));
         let channel = if is_marker { Channel::Marker } else { self.channel(parts.last()) };
-        Pushed { parts, channel, held: self.held(), stopped: released.stop }
+        Pushed { parts, channel, held: self.held(), why: self.why(), stopped: released.stop }
     }
 
     /// The end of the reply: shows what was held back. Half a character is one U+FFFD.
@@ -82,57 +115,110 @@ impl OutputParser {
             let mut text = String::new();
             self.detokenizer.finish(&mut text);
             let released = self.stop.push(&text);
-            self.split(released.text, &mut parts);
+            self.stopped = true;
+            self.read(&released.text, &mut parts);
             if released.stop.is_none() {
                 let held = self.stop.finish();
-                self.split(held, &mut parts);
+                self.read(&held, &mut parts);
             }
-            self.stopped = true;
         }
-        if let Some(reasoning) = &mut self.reasoning {
-            reasoning.finish(&mut parts);
+        if let Some(reader) = &mut self.reader {
+            reader.finish(&mut parts);
         }
         parts
     }
 
-    /// Control tokens have no text in a reply.
+    /// Whether the next token belongs to thoughts, as far as is known by now.
+    pub fn is_thinking(&self) -> bool {
+        self.reader.as_ref().is_some_and(Reader::is_thinking)
+    }
+
+    /// Nothing was said yet, and a tag that comes now opens thoughts.
+    pub fn may_think(&self) -> bool {
+        self.reader.as_ref().is_some_and(Reader::may_think)
+    }
+
+    /// Calls that are whole.
+    pub fn calls(&self) -> usize {
+        self.reader.as_ref().map_or(0, Reader::calls)
+    }
+
+    /// Control tokens have no text in a reply, unless they are a family's markers.
     fn decode(&mut self, id: TokenId) -> String {
         let mut text = String::new();
-        if !self.pieces.is_control(id) {
+        let mark = self.families.marks.get(&id);
+        if let Some(mark) = mark {
+            self.detokenizer.push(mark.text.as_bytes(), &mut text);
+            let begin = self.marks.decoded + text.len() - mark.text.len();
+            self.marks.ahead.push_back((begin, mark.clone()));
+        } else if !self.pieces.is_control(id) {
             let bytes = self.pieces.bytes(id);
             let strip = std::mem::take(&mut self.strip_space);
             let shown = if strip { bytes.strip_prefix(b" ").unwrap_or(&bytes) } else { &bytes };
             self.detokenizer.push(shown, &mut text);
         }
+        self.marks.decoded += text.len();
         text
     }
 
-    fn split(&mut self, text: String, parts: &mut Vec<Part>) -> bool {
-        if text.is_empty() {
-            return false;
-        }
-        match &mut self.reasoning {
-            Some(reasoning) => reasoning.push(&text, parts),
-            None => {
-                parts.push(Part::Text(text));
-                false
+    /// Hands on what the stop strings let through, marks as marks. Half a mark waits for the rest, and
+    /// is text where a stop string has cut it.
+    fn read(&mut self, text: &str, parts: &mut Vec<Part>) -> bool {
+        let Self { reader, marks, stopped, .. } = self;
+        marks.carry.push_str(text);
+        let Some(reader) = reader else {
+            if !marks.carry.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut marks.carry)));
             }
+            return false;
+        };
+        let mut found_tag = false;
+        while !marks.carry.is_empty() {
+            let ahead = marks.ahead.front().map(|(begin, mark)| (begin - marks.read, mark.text.len()));
+            let taken = match ahead {
+                Some((0, len)) if marks.carry.len() >= len => len,
+                Some((0, _)) if !*stopped => break,
+                Some((begin @ 1.., _)) => begin.min(marks.carry.len()),
+                _ => marks.carry.len(),
+            };
+            let rest = marks.carry.split_off(taken);
+            let piece = std::mem::replace(&mut marks.carry, rest);
+            marks.read += taken;
+            let mark = if ahead == Some((0, taken)) { marks.ahead.pop_front() } else { None };
+            found_tag |= match mark {
+                Some((_, mark)) => reader.mark(&mark, parts),
+                None => reader.push(&piece, parts),
+            };
         }
+        found_tag
     }
 
     fn channel(&self, last: Option<&Part>) -> Channel {
-        match (last, &self.reasoning) {
+        match (last, &self.reader) {
             (Some(Part::Text(_)), _) | (None, None) => Channel::Content,
             (Some(Part::Reasoning(_)), _) => Channel::Reasoning,
             (Some(Part::ToolCall(_)), _) => Channel::Tool,
-            (None, Some(reasoning)) => reasoning.channel(),
+            (None, Some(reader)) => reader.channel(),
         }
     }
 
     fn held(&self) -> String {
-        let tag = self.reasoning.as_ref().map_or("", |reasoning| reasoning.held());
+        let read = self.reader.as_ref().map_or_else(String::new, Reader::held);
         let half = if self.detokenizer.has_pending() { "\u{FFFD}" } else { "" };
-        [tag, self.stop.held(), half].concat()
+        [&read, &*self.marks.carry, self.stop.held(), half].concat()
+    }
+
+    fn why(&self) -> Option<HeldBack> {
+        let reader = self.reader.as_ref();
+        let holds_call = reader.is_some_and(Reader::holds_call);
+        let holds_tag = !self.marks.carry.is_empty() || reader.is_some_and(|reader| !reader.held().is_empty());
+        match () {
+            () if self.detokenizer.has_pending() => Some(HeldBack::Character),
+            () if !self.stop.held().is_empty() => Some(HeldBack::StopString),
+            () if holds_call => Some(HeldBack::ToolCall),
+            () if holds_tag => Some(HeldBack::Tag),
+            () => None,
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 use super::TextModel;
+use super::conversation::{Conversation, unused_character};
 use super::specials::Specials;
 use super::template::TemplateError;
-use super::vocab::THINK;
-use crate::protocol::{Failure, FailureKind, Message, Prompt, Role, TokenId};
-use serde_json::{Value as Json, json};
+use crate::protocol::{Failure, FailureKind, Message, Prompt, Role, Thinking, TokenId, ToolCall, Tools};
+use serde_json::{Map, Value as Json, json};
 
 /// A prompt as the model gets it.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +19,19 @@ impl TextModel {
     /// Template, then tokens, with exactly one BOS where the model wants one. What a message says is
     /// text: none of it becomes a control token, whatever it looks like.
     pub fn prompt(&self, prompt: &Prompt) -> Result<BuiltPrompt, Failure> {
+        self.prompt_with(prompt, &Tools::default(), &Thinking::default())
+    }
+
+    /// The same for a request that offers tools, or says how the model should think. Only a chat's
+    /// template hears of either.
+    pub fn prompt_with(
+        &self,
+        prompt: &Prompt,
+        tools: &Tools,
+        thinking: &Thinking,
+    ) -> Result<BuiltPrompt, Failure> {
         let built = match prompt {
-            Prompt::Chat(messages) => self.chat(messages)?,
+            Prompt::Chat(messages) => self.chat(Conversation::new(messages, tools), thinking)?,
             Prompt::Text(text) => BuiltPrompt {
                 ids: self.with_one_bos(self.encode(text, Specials::Text)),
                 rendered: text.clone(),
@@ -34,15 +45,19 @@ impl TextModel {
         }
     }
 
-    fn chat(&self, messages: &[Message]) -> Result<BuiltPrompt, Failure> {
-        if messages.is_empty() {
+    fn chat(&self, chat: Conversation, thinking: &Thinking) -> Result<BuiltPrompt, Failure> {
+        if chat.messages.is_empty() {
             return Err(Failure::new(FailureKind::BadRequest, "a chat needs at least one message"));
         }
-        let mark = unused_character(messages);
-        let messages: Vec<Message> = messages.iter().map(|message| self.defused(message, mark)).collect();
+        let variables = self.thinking_variables(thinking)?;
+        let mark = unused_character(&chat);
+        let chat = chat.map_texts(&|text| self.defuse(text, mark));
         let marked = self
-            .render_chat(&messages)
+            .render_chat(&chat, &variables)
             .map_err(|error| Failure::new(FailureKind::Template, error.to_string()))?;
+        // A template that writes JSON in ASCII writes the mark so.
+        let spelled: String = mark.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
+        let marked = marked.replace(&spelled, &mark.to_string());
         Ok(BuiltPrompt {
             ids: self.with_one_bos(self.encode_defused(&marked, Specials::Parse, Some(mark))),
             opens_reasoning: self.ends_in_think(&marked),
@@ -50,34 +65,84 @@ impl TextModel {
         })
     }
 
-    fn defused(&self, message: &Message, mark: char) -> Message {
-        Message {
-            content: self.defuse(&message.content, mark),
-            reasoning: message.reasoning.as_deref().map(|text| self.defuse(text, mark)),
-            ..message.clone()
+    /// What the template is told of thinking, under the names that it knows.
+    fn thinking_variables(&self, thinking: &Thinking) -> Result<Map<String, Json>, Failure> {
+        let mut variables = Map::new();
+        let knows = |name: &&str| self.source.contains(*name);
+        let failure = |message: String| Err(Failure::new(FailureKind::Template, message));
+        if let Some(on) = thinking.enabled {
+            let switches: Vec<&str> = THINKING_SWITCHES.into_iter().filter(knows).collect();
+            variables.extend(switches.iter().map(|name| ((*name).to_owned(), json!(on))));
+            let levels = LEVELS.into_iter().any(|name| knows(&name));
+            let thinks = self.families.reasoning.is_some();
+            if switches.is_empty() && !levels && thinks != on {
+                return failure(match on {
+                    true => "this model's chat template knows nothing of thinking".into(),
+                    false => "this model's chat template has no switch for its thoughts".into(),
+                });
+            }
         }
+        if let Some(effort) = &thinking.effort {
+            let levels: Vec<&str> = LEVELS.into_iter().filter(knows).collect();
+            if levels.is_empty() {
+                return failure(format!("this model's chat template knows no level of thinking, and so no {effort:?}"));
+            }
+            variables.extend(levels.iter().map(|name| ((*name).to_owned(), json!(effort))));
+        }
+        if let Some(budget) = thinking.budget.filter(|_| knows(&BUDGET)) {
+            variables.insert(BUDGET.into(), json!(budget));
+        }
+        Ok(variables)
     }
 
     /// What a template refuses is tried once more in a form it may take: without a system role, then
     /// without earlier thoughts.
-    fn render_chat(&self, messages: &[Message]) -> Result<String, TemplateError> {
-        let refused = match self.render_messages(messages) {
+    fn render_chat(&self, chat: &Conversation, variables: &Map<String, Json>) -> Result<String, TemplateError> {
+        let own = chat.uses_tools() && !self.source.contains("tools");
+        let told = if own { chat.told_in_text() } else { chat.clone() };
+        let refused = match self.render_messages(&told, variables) {
             Err(TemplateError::Raised(reason)) => reason,
             rendered => return rendered,
         };
-        let has_system = messages.iter().any(|message| message.role == Role::System);
-        if has_system && refused.to_lowercase().contains("system") {
-            return self.render_messages(&without_system(messages));
+        if told.has_system() && refused.to_lowercase().contains("system") {
+            return self.render_messages(&told.without_system(), variables);
         }
-        if messages.iter().any(|message| message.reasoning.is_some()) {
-            return self.render_messages(&without_reasoning(messages));
+        if told.messages.iter().any(|message| message.reasoning.is_some()) {
+            return self.render_messages(&told.without_reasoning(), variables);
         }
         Err(TemplateError::Raised(refused))
     }
 
-    fn render_messages(&self, messages: &[Message]) -> Result<String, TemplateError> {
-        let messages: Vec<Json> = messages.iter().map(as_json).collect();
-        self.render(&json!({ "messages": messages, "add_generation_prompt": true }))
+    fn render_messages(&self, chat: &Conversation, variables: &Map<String, Json>) -> Result<String, TemplateError> {
+        let as_text = chat.has_calls() && self.writes_arguments_as_text();
+        let mut input = variables.clone();
+        input.insert("messages".into(), chat.messages_json(as_text));
+        input.insert("add_generation_prompt".into(), json!(true));
+        if !chat.tools.is_empty() {
+            input.insert("tools".into(), chat.tools_json());
+        }
+        self.render(&Json::Object(input))
+    }
+
+    /// Some templates put a call's arguments into the text as they are, others go through them or write
+    /// them as JSON. A trial shows which.
+    fn writes_arguments_as_text(&self) -> bool {
+        let call = ToolCall { id: "abcdefghi".into(), name: "f".into(), arguments: r#"{"needle": 1}"#.into() };
+        let messages = [
+            Message::new(Role::User, "x"),
+            Message { tool_calls: vec![call], ..Message::new(Role::Assistant, "") },
+            Message {
+                tool_call_id: Some("abcdefghi".into()),
+                name: Some("f".into()),
+                ..Message::new(Role::Tool, "y")
+            },
+        ];
+        let chat = Conversation::new(&messages, &Tools::default());
+        let input = |as_text| json!({ "messages": chat.messages_json(as_text), "add_generation_prompt": true });
+        match self.render(&input(false)) {
+            Ok(rendered) => rendered.contains("'needle'"),
+            Err(_) => self.render(&input(true)).is_ok(),
+        }
     }
 
     fn given_tokens(&self, ids: &[TokenId]) -> Result<BuiltPrompt, Failure> {
@@ -102,42 +167,17 @@ impl TextModel {
     }
 
     fn ends_in_think(&self, text: &str) -> bool {
-        self.reasoning_parser().is_some() && text.trim_end().ends_with(THINK)
+        self.families.reasoning.as_ref().is_some_and(|family| family.is_open_after(text))
     }
 }
 
-/// From a private-use plane: the first character that no message contains.
-fn unused_character(messages: &[Message]) -> char {
-    let texts = || messages.iter().flat_map(|m| [Some(&m.content), m.reasoning.as_ref()]).flatten();
-    ('\u{F0000}'..='\u{FFFFD}')
-        .find(|&mark| !texts().any(|text| text.contains(mark)))
-        .expect("no message holds all 65,534 of them")
-}
-
-fn as_json(message: &Message) -> Json {
-    let mut json = json!({ "role": message.role.name(), "content": message.content });
-    if let Some(reasoning) = &message.reasoning {
-        json["reasoning_content"] = json!(reasoning);
-    }
-    json
-}
-
-/// The system messages' text before the first user message's own.
-fn without_system(messages: &[Message]) -> Vec<Message> {
-    let is_system = |message: &&Message| message.role == Role::System;
-    let instructions: Vec<&str> = messages.iter().filter(is_system).map(|m| m.content.as_str()).collect();
-    let instructions = instructions.join("\n\n");
-    let mut rest: Vec<Message> = messages.iter().filter(|m| !is_system(m)).cloned().collect();
-    match rest.iter_mut().find(|message| message.role == Role::User) {
-        Some(user) => user.content = format!("{instructions}\n\n{}", user.content),
-        None => rest.insert(0, Message::new(Role::User, instructions)),
-    }
-    rest
-}
-
-fn without_reasoning(messages: &[Message]) -> Vec<Message> {
-    messages.iter().map(|message| Message { reasoning: None, ..message.clone() }).collect()
-}
+/// Names under which templates ask whether to think: Qwen3, GLM, SmolLM3 and Nemotron; DeepSeek V3.1,
+/// Granite and Kimi.
+const THINKING_SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
+/// And how hard: gpt-oss and Mistral; some call it `thinking_effort`.
+const LEVELS: [&str; 2] = ["reasoning_effort", "thinking_effort"];
+/// Seed-OSS tells the model its budget.
+const BUDGET: &str = "thinking_budget";
 
 #[cfg(test)]
 mod tests {

@@ -64,6 +64,11 @@ impl SpecialTokens {
         found
     }
 
+    /// The token that is written like this.
+    pub fn find(&self, text: &str) -> Option<TokenId> {
+        self.by_text.get(text.as_bytes()).map(|special| special.id)
+    }
+
     fn add(&mut self, text: &str, special: Special) {
         self.lengths[text.as_bytes()[0] as usize].push(text.len());
         self.by_text.entry(text.as_bytes().to_vec()).or_insert(special);

@@ -30,6 +30,8 @@ pub struct VocabSpec {
     /// `llama` vocabularies: runs of spaces count as one, those at either end as none.
     pub remove_extra_whitespaces: Option<bool>,
     pub chat_template: Option<String>,
+    /// `general.architecture`: it tells families apart that mark their thoughts alike.
+    pub architecture: String,
 }
 
 /// Why a vocabulary cannot be used. Names the key, token or merge at fault.

@@ -10,10 +10,10 @@
 //! | `["c", seq, piece]` | a piece of a tool call |
 //!
 //! A token's eighth element, where there is one, says what does not follow: `b` its bytes, `c` its
-//! channel, `h` the text held back, `k` its alternatives.
+//! channel, `h` the text held back and `w` why, `k` its alternatives.
 
 use super::format::Seq;
-use crate::protocol::{Channel, Event, Part, SeqId, TokenInfo, ToolCallDelta, TopToken};
+use crate::protocol::{Channel, Event, HeldBack, Part, SeqId, TokenInfo, ToolCallDelta, TopToken};
 use serde::{Deserialize, Serialize};
 use serde_json::{Error, Value};
 
@@ -108,6 +108,8 @@ struct Extra {
     c: Option<Channel>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     h: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    w: Option<HeldBack>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     k: Vec<(u32, String, Real, Real)>,
 }
@@ -117,6 +119,7 @@ fn token_array(kind: Kind, seq: SeqId, token: &TokenInfo, out: &mut String) -> R
         b: (token.bytes != token.text.as_bytes()).then(|| token.bytes.clone()),
         c: (token.channel != kind.channel()).then_some(token.channel),
         h: token.held.clone(),
+        w: token.why,
         k: token.top.iter().map(|t| (t.id, t.text.clone(), Real(t.logit), Real(t.logprob))).collect(),
     };
     let (name, seq, text) = (kind.name(), Seq::from(seq), &token.text);
@@ -173,6 +176,7 @@ fn token(kind: Kind, mut value: Value) -> Result<Vec<Event>, Error> {
         top: top.collect(),
         channel: extra.c.unwrap_or(kind.channel()),
         held: extra.h,
+        why: extra.w,
         text: text.clone(),
     };
     let part = match kind {

@@ -233,6 +233,7 @@ fn a_decode_row_takes_less_than_200_bytes() {
             top: vec![],
             channel: Channel::Content,
             held: String::new(),
+            why: None,
         };
         clock.advance(Duration::from_micros(16_500));
         cell.store(state.clone());

@@ -389,6 +389,7 @@ impl FakeEngine {
             top: vec![],
             channel,
             held: if text.starts_with('<') { text.clone() } else { String::new() },
+            why: text.starts_with('<').then_some(HeldBack::Tag),
         };
         events.push(Event::Token { seq: s.seq, token: Box::new(token) });
         events.extend(part(channel, &text).map(|part| Event::Delta { seq: s.seq, part }));

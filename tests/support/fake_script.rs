@@ -28,6 +28,7 @@ pub fn model_info() -> ModelInfo {
         trained_context_length: 8192,
         has_chat_template: true,
         reasoning_parser: Some("think".into()),
+        tool_call_parser: Some("hermes".into()),
         device: "CPU (2 threads, AVX2)".into(),
         device_reason: "no CUDA device found".into(),
         kv_blocks: BLOCKS,

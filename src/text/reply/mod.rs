@@ -1,0 +1,24 @@
+//! What a reply is made of: thoughts, the answer, and calls of tools.
+//!
+//! A family is a row of a table ([`families`]): its markers and the format of its calls. One state
+//! machine ([`reader`]) reads them all; the inside of a call is read by one of five small readers
+//! ([`body`]). Here is no token, no stop string and no prompt: those are `text/output` and
+//! `text/prompt`.
+
+mod body;
+mod families;
+mod gemma;
+mod harmony;
+mod json;
+mod named;
+mod objects;
+mod parameters;
+mod pythonic;
+mod reader;
+mod rules;
+mod sink;
+mod typed;
+
+pub(super) use families::{Reasoning, ToolFormat, guess_reasoning, guess_tools};
+pub(super) use reader::{Reader, Reading};
+pub(super) use rules::{Families, Mark};

@@ -1,0 +1,427 @@
+use super::body::{Body, Step, Stepped};
+use super::families::ToolFormat;
+use super::harmony::Header;
+use super::rules::{Families, Mark, Move, Rules};
+use super::sink::Sink;
+use crate::protocol::{Channel, Part, Tool};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Splits thoughts and calls from the answer, in a reply that comes in pieces.
+///
+/// It takes a character, or a token that is a marker, at a time, and decides at the first one that
+/// leaves no choice: the result does not depend on the pieces. Thoughts are opened by the prompt, or by
+/// a tag at the very start of the reply; a tag anywhere else is part of the answer, and kept. Thoughts
+/// that are never closed are all there is. A call that turns out to be none becomes text again.
+#[derive(Clone, Debug)]
+pub(in crate::text) struct Reader {
+    rules: Arc<Rules>,
+    format: Option<&'static ToolFormat>,
+    /// Behind an opening tag, not part of the thoughts.
+    label: &'static str,
+    state: State,
+    /// What may still become a tag.
+    held: String,
+    /// White space whose place is not known yet.
+    space: String,
+    /// The thoughts were opened by a typed tag: a typed one closes them.
+    literal: bool,
+    /// A call ended the thoughts.
+    unclosed: bool,
+    /// Calls are messages.
+    harmony: bool,
+    sink: Sink,
+    found_tag: bool,
+    /// Pieces to be read before the next one; empty between two pushes.
+    queue: VecDeque<Symbol>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// Nothing but white space so far. `opened`: the prompt has opened the thoughts already.
+    Start { opened: bool },
+    /// Behind the opening tag: so many bytes of the label have come. Line breaks are no thoughts.
+    Opened { label: usize },
+    Thinking,
+    /// Behind a closing tag, where white space is not part of the answer.
+    Closed,
+    Answer,
+    /// Among calls, where white space and closing tags are dropped. `fresh`: none has come yet, and what
+    /// has come is kept in `Sink::raw`.
+    Section { fresh: bool },
+    Call(Box<Body>),
+    /// Harmony: inside of a header, and between two messages.
+    Header(Header),
+    Between,
+}
+
+/// One piece of a reply.
+#[derive(Clone, Debug)]
+enum Symbol {
+    Char(char),
+    /// No part of a tag.
+    Plain(char),
+    Mark(Mark),
+}
+
+/// How a reply is to be read.
+#[derive(Clone, Debug, Default)]
+pub(in crate::text) struct Reading {
+    pub reasoning: bool,
+    /// The prompt has opened the thoughts.
+    pub opened: bool,
+    pub tools: Arc<[Tool]>,
+    /// Makes ids for calls that have none.
+    pub seed: u64,
+}
+
+impl Reader {
+    pub fn new(families: &Families, reading: Reading) -> Self {
+        let calls = !reading.tools.is_empty() && families.tools.is_some();
+        let rules = Rules::new(families, reading.reasoning, calls);
+        let reasoning = families.reasoning.as_ref().filter(|_| reading.reasoning);
+        let opened = reasoning.is_some_and(|r| !r.kept && (reading.opened || r.implicit));
+        let mut sink = Sink::new(reading.tools, reading.seed);
+        if let Some(kept) = reasoning.filter(|r| r.kept && reading.opened) {
+            sink.text(&kept.open[0]);
+        }
+        Self {
+            rules: Arc::new(rules),
+            format: families.tools.filter(|_| calls),
+            label: reasoning.map_or("", |r| r.label),
+            state: State::Start { opened },
+            held: String::new(),
+            space: String::new(),
+            literal: false,
+            unclosed: false,
+            harmony: reasoning.is_some_and(|r| r.harmony),
+            sink,
+            found_tag: false,
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Appends to `parts` what is certain by now. True if a tag was found and dropped.
+    pub fn push(&mut self, text: &str, parts: &mut Vec<Part>) -> bool {
+        text.chars().for_each(|c| self.take(Symbol::Char(c)));
+        parts.append(&mut self.sink.parts);
+        std::mem::take(&mut self.found_tag)
+    }
+
+    /// The same for a token that is a marker.
+    pub fn mark(&mut self, mark: &Mark, parts: &mut Vec<Part>) -> bool {
+        self.take(Symbol::Mark(mark.clone()));
+        parts.append(&mut self.sink.parts);
+        std::mem::take(&mut self.found_tag)
+    }
+
+    /// No more text will come.
+    pub fn finish(&mut self, parts: &mut Vec<Part>) {
+        let held = std::mem::take(&mut self.held);
+        for c in held.chars() {
+            self.plain(c);
+            // What a change of state puts back is no tag any more.
+            while let Some(Symbol::Char(c)) = self.queue.pop_front() {
+                self.plain(c);
+            }
+        }
+        match std::mem::replace(&mut self.state, State::Answer) {
+            State::Call(mut body) => {
+                if body.finish(&mut self.sink).is_err() {
+                    self.sink.degrade();
+                }
+            }
+            State::Header(_) | State::Section { fresh: true } => self.sink.degrade(),
+            State::Start { opened: true } => self.sink.thought(&std::mem::take(&mut self.space)),
+            State::Start { opened: false } => self.sink.text(&std::mem::take(&mut self.space)),
+            State::Opened { label } if label < self.label.len() => self.sink.thought(&self.label[..label]),
+            _ => {}
+        }
+        parts.append(&mut self.sink.parts);
+    }
+
+    /// Text that has come and is shown to nobody yet.
+    pub fn held(&self) -> String {
+        let call = if self.sink.announced { "" } else { &self.sink.raw };
+        [&self.space, call, &self.held].concat()
+    }
+
+    /// Whether what is held may become a call, rather than a tag.
+    pub fn holds_call(&self) -> bool {
+        !self.sink.announced && !self.sink.raw.is_empty()
+    }
+
+    pub fn is_thinking(&self) -> bool {
+        matches!(self.state, State::Start { opened: true } | State::Opened { .. } | State::Thinking)
+    }
+
+    /// Whether what comes now may still open thoughts.
+    pub fn may_think(&self) -> bool {
+        let opens = |(_, meaning): &(String, Move)| matches!(meaning, Move::OpenThoughts | Move::Header);
+        matches!(self.state, State::Start { opened: false }) && self.rules.start.iter().any(opens)
+    }
+
+    pub fn calls(&self) -> usize {
+        self.sink.index
+    }
+
+    pub fn channel(&self) -> Channel {
+        match self.state {
+            _ if self.is_thinking() => Channel::Reasoning,
+            State::Section { .. } | State::Call(_) => Channel::Tool,
+            State::Header(_) | State::Between => Channel::Marker,
+            _ => Channel::Content,
+        }
+    }
+
+    fn take(&mut self, symbol: Symbol) {
+        self.queue.push_back(symbol);
+        while let Some(symbol) = self.queue.pop_front() {
+            match symbol {
+                Symbol::Mark(mark) if self.held.is_empty() => self.token(mark),
+                Symbol::Plain(c) if self.held.is_empty() => self.plain(c),
+                Symbol::Mark(_) | Symbol::Plain(_) => {
+                    self.queue.push_front(symbol);
+                    self.release_first();
+                }
+                Symbol::Char(c) => {
+                    self.held.push(c);
+                    self.typed();
+                }
+            }
+        }
+    }
+
+    /// The held text is a tag, may become one, or begins with a character that is none.
+    fn typed(&mut self) {
+        if let Some(tag) = self.watched(&self.held, true) {
+            self.held.clear();
+            self.tag(tag, true);
+        } else if !self.may_become_tag() {
+            self.release_first();
+        }
+    }
+
+    /// No tag begins with the first held character; the others are looked at again.
+    fn release_first(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        let mut chars = held.chars();
+        let first = chars.next();
+        chars.rev().for_each(|c| self.queue.push_front(Symbol::Char(c)));
+        first.into_iter().for_each(|c| self.plain(c));
+    }
+
+    /// What `text` means here.
+    fn watched(&self, text: &str, typed: bool) -> Option<Found> {
+        let found = match &self.state {
+            State::Call(body) => Found::Inner(body.watch().iter().find(|tag| **tag == text)?),
+            _ => Found::Outer(self.rules_now().iter().find(|(tag, _)| tag == text)?.clone()),
+        };
+        let opens = matches!(found, Found::Outer((_, Move::OpenThoughts)));
+        (!typed || self.counts_typed(text, opens)).then_some(found)
+    }
+
+    fn may_become_tag(&self) -> bool {
+        let begins = |tag: &str, opens| tag.starts_with(&self.held) && self.counts_typed(tag, opens);
+        match &self.state {
+            State::Call(body) => body.watch().iter().any(|tag| begins(tag, false)),
+            _ => self.rules_now().iter().any(|(tag, meaning)| begins(tag, *meaning == Move::OpenThoughts)),
+        }
+    }
+
+    /// A marker that is a token does not count when it is typed; but what opens a reply does, and then
+    /// what closes it.
+    fn counts_typed(&self, tag: &str, opens: bool) -> bool {
+        opens || self.literal || !self.rules.solid.contains(tag)
+    }
+
+    fn rules_now(&self) -> &[(String, Move)] {
+        match self.state {
+            State::Start { opened: true } => &self.rules.reopened,
+            State::Start { .. } => &self.rules.start,
+            State::Opened { .. } | State::Thinking => &self.rules.thinking,
+            State::Closed => &self.rules.closed,
+            State::Answer if self.unclosed => &self.rules.unclosed,
+            State::Answer => &self.rules.answer,
+            State::Section { .. } => &self.rules.section,
+            State::Between => &self.rules.between,
+            State::Header(_) | State::Call(_) => &[],
+        }
+    }
+
+    fn token(&mut self, mark: Mark) {
+        if let State::Header(_) = self.state {
+            return self.header(&mark.text, Symbol::Mark(mark.clone()));
+        }
+        if let Some(found) = self.watched(&mark.text, false) {
+            return self.tag(found, false);
+        }
+        match &self.state {
+            State::Call(body) if !body.takes_text() => self.degrade(Symbol::Mark(mark)),
+            State::Section { .. } | State::Between => {
+                self.leave_calls();
+                self.queue.push_front(Symbol::Mark(mark));
+            }
+            State::Call(_) => mark.text.chars().for_each(|c| self.plain(c)),
+            _ if mark.silent => {}
+            _ => mark.text.chars().rev().for_each(|c| self.queue.push_front(Symbol::Plain(c))),
+        }
+    }
+
+    fn tag(&mut self, found: Found, typed: bool) {
+        let (tag, meaning) = match found {
+            Found::Inner(tag) => return self.inner_tag(tag),
+            Found::Outer(found) => found,
+        };
+        self.found_tag |= meaning != Move::CallInThoughts;
+        self.space.clear();
+        self.state = match meaning {
+            Move::OpenThoughts => {
+                self.literal = typed && self.rules.solid.contains(&tag);
+                State::Opened { label: 0 }
+            }
+            Move::CloseThoughts => {
+                (self.unclosed, self.literal) = (false, false);
+                State::Closed
+            }
+            Move::CallInThoughts => {
+                self.unclosed = true;
+                self.queue.push_front(Symbol::Mark(Mark { text: tag.into(), silent: false }));
+                State::Answer
+            }
+            Move::OpenAnswer | Move::CloseAnswer => State::Closed,
+            Move::OpenSection => {
+                self.sink.raw = tag;
+                State::Section { fresh: true }
+            }
+            Move::CloseCall => State::Section { fresh: false },
+            Move::Call | Move::BareCall => return self.begin_call(&tag, meaning == Move::BareCall),
+            Move::Header => {
+                self.sink.raw = tag.clone();
+                State::Header(Header::new(tag))
+            }
+            Move::EndMessage => State::Between,
+        };
+    }
+
+    fn begin_call(&mut self, tag: &str, bare: bool) {
+        let Some(format) = self.format else { return };
+        let fresh = matches!(self.state, State::Section { fresh: true });
+        if !fresh {
+            self.sink.raw.clear();
+        }
+        self.state = State::Call(Box::new(Body::new(format.body, bare)));
+        match bare {
+            true => tag.chars().for_each(|c| self.queue.push_front(Symbol::Char(c))),
+            false => self.sink.raw.push_str(tag),
+        }
+    }
+
+    fn inner_tag(&mut self, tag: &'static str) {
+        let State::Call(body) = &mut self.state else { return };
+        let before = self.sink.raw.len();
+        self.sink.raw.push_str(tag);
+        let stepped = body.tag(tag, &mut self.sink);
+        self.stepped(stepped, before, || Symbol::Mark(Mark { text: tag.into(), silent: false }));
+    }
+
+    fn stepped(&mut self, stepped: Stepped, before: usize, symbol: impl FnOnce() -> Symbol) {
+        match stepped {
+            Ok(Step::More) => {}
+            Ok(Step::Done) if self.harmony => self.state = State::Between,
+            Ok(Step::Done) => self.state = State::Section { fresh: false },
+            Err(_) => {
+                self.sink.raw.truncate(before);
+                self.degrade(symbol());
+            }
+        }
+    }
+
+    /// The call is none: its text is shown, and what ended it is read as the answer.
+    fn degrade(&mut self, symbol: Symbol) {
+        self.sink.degrade();
+        self.state = State::Answer;
+        self.queue.push_front(symbol);
+    }
+
+    /// A character that is no part of a tag.
+    fn plain(&mut self, c: char) {
+        let mut buffer = [0; 4];
+        let text: &str = c.encode_utf8(&mut buffer);
+        match &mut self.state {
+            State::Start { .. } if c.is_whitespace() => self.space.push(c),
+            State::Start { opened } => {
+                self.state = if *opened { State::Opened { label: 0 } } else { State::Answer };
+                self.put_back(c);
+                let space = std::mem::take(&mut self.space);
+                space.chars().rev().for_each(|c| self.put_back(c));
+            }
+            State::Opened { label } if self.label[*label..].starts_with(c) => *label += c.len_utf8(),
+            State::Opened { label } => {
+                let begun = 0 < *label && *label < self.label.len();
+                if begun || !matches!(c, '\n' | '\r') {
+                    self.sink.thought(&self.label[..if begun { *label } else { 0 }]);
+                    self.state = State::Thinking;
+                    self.put_back(c);
+                }
+            }
+            State::Thinking => self.sink.thought(text),
+            State::Closed if c.is_whitespace() => {}
+            State::Closed => {
+                self.state = State::Answer;
+                self.put_back(c);
+            }
+            State::Answer => self.sink.text(text),
+            State::Section { fresh: true } if c.is_whitespace() => self.sink.raw.push(c),
+            State::Section { .. } if c.is_whitespace() || self.format.is_some_and(|f| f.between.contains(c)) => {}
+            State::Between if c.is_whitespace() => {}
+            State::Section { .. } | State::Between => {
+                self.leave_calls();
+                self.put_back(c);
+            }
+            State::Call(body) => {
+                let before = self.sink.raw.len();
+                self.sink.raw.push(c);
+                let stepped = body.char(c, &mut self.sink);
+                self.stepped(stepped, before, || Symbol::Char(c));
+            }
+            State::Header(_) => self.header(text, Symbol::Char(c)),
+        }
+    }
+
+    fn put_back(&mut self, c: char) {
+        self.queue.push_front(Symbol::Char(c));
+    }
+
+    /// What comes behind calls, or in their place.
+    fn leave_calls(&mut self) {
+        if matches!(self.state, State::Section { fresh: true }) {
+            self.sink.degrade();
+        }
+        self.state = State::Answer;
+    }
+
+    fn header(&mut self, piece: &str, symbol: Symbol) {
+        let State::Header(header) = &mut self.state else { return };
+        let Ok(addressed) = header.push(piece) else { return self.degrade(symbol) };
+        self.sink.raw.push_str(piece);
+        let Some(to) = addressed else { return };
+        self.found_tag = true;
+        match to.tool.filter(|_| self.format.is_some()) {
+            Some(tool) => {
+                self.sink.name(&tool, None);
+                self.state = State::Call(Box::new(Body::harmony()));
+            }
+            None => {
+                self.sink.raw.clear();
+                self.state = if to.thoughts { State::Thinking } else { State::Answer };
+            }
+        }
+    }
+}
+
+enum Found {
+    /// In a call.
+    Inner(&'static str),
+    Outer((String, Move)),
+}
