@@ -369,6 +369,7 @@ mod tests {
             rank: 1,
             entropy: 0.0,
             top: Vec::new(),
+            forced: false,
             channel: Channel::Content,
             held: String::new(),
         }

@@ -236,6 +236,13 @@ pub const SETTINGS: &[SettingSpec] = &[
         },
     },
     SettingSpec {
+        table: "engine",
+        name: "fast_forward",
+        help: "take tokens that a grammar forces without asking the model",
+        get: |o| o.engine.fast_forward.to_string(),
+        set: |o, typed| yes_or_no(typed).map(|x| o.engine.fast_forward = x),
+    },
+    SettingSpec {
         table: "ui",
         name: "theme",
         help: "dark, light, contrast, or a file of the themes folder; auto looks at the terminal",

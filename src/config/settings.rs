@@ -39,6 +39,8 @@ pub struct EngineSettings {
     pub trace_candidates: usize,
     /// Time the device's operations: [`StepRecord::operations`](crate::protocol::StepRecord::operations).
     pub profile: bool,
+    /// Take tokens that a grammar forces without asking the model.
+    pub fast_forward: bool,
     /// Send [`Event::Kv`](crate::protocol::Event::Kv).
     pub kv_events: bool,
 }
@@ -62,6 +64,7 @@ impl Default for EngineSettings {
             instruction_set: None,
             trace_candidates: 0,
             profile: false,
+            fast_forward: true,
             kv_events: false,
         }
     }

@@ -191,6 +191,9 @@ impl Intake {
                 parse_reasoning: request.parse_reasoning,
                 opens_reasoning: accepted.opens_reasoning,
             },
+            guided: request.guided.clone().map(Arc::new),
+            guide: None,
+            mask: None,
         }
     }
 

@@ -1,5 +1,6 @@
 use super::breakpoints::Breakpoints;
 use super::debug::Watched;
+use super::grammars::Grammars;
 use super::intake::{Intake, Lengths, panic_message};
 use super::offload::Offload;
 use super::output::Output;
@@ -37,6 +38,9 @@ pub struct Engine {
     /// Steps left of a round (`num_scheduler_steps`).
     pub(super) round: u32,
     pub(super) offload: Offload,
+    pub(super) grammars: Grammars,
+    /// Take tokens that a grammar forces without asking the model.
+    pub(super) fast_forward: bool,
     pub(super) text: Arc<TextModel>,
     pub(super) clock: Clock,
     pub(super) lengths: Lengths,
@@ -112,6 +116,8 @@ impl Engine {
             runs_ahead: false,
             round: 0,
             offload,
+            grammars: Grammars::new(text.clone()),
+            fast_forward: settings.fast_forward,
             pace: Pace::Running,
             focus: Focus { candidates: settings.trace_candidates, seq: None },
             trace: None,
@@ -177,6 +183,7 @@ impl Engine {
         plan: &Plan,
         launched: Launched,
     ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError> {
+        self.make_masks(plan);
         let rows = sample_rows(plan, &self.scheduler, self.text.end_tokens(), self.focus);
         let sampled = self.runner.sample(launched, &rows)?;
         match sampled.len() == rows.len() {
@@ -192,6 +199,7 @@ impl Engine {
             return;
         }
         self.offload.poll(&mut self.kv, &mut self.scheduler, events);
+        self.poll_grammars(events);
         let overlaps = self.flight.is_some() || self.overlaps();
         let stepped = catch_unwind(AssertUnwindSafe(|| match overlaps {
             true => self.overlapped_step(events),
@@ -240,6 +248,7 @@ impl Engine {
         self.scheduler.reset();
         self.kv.reset();
         self.offload.reset();
+        self.grammars.reset();
     }
 
     /// Tells the world of first rows and of preemptions.
@@ -261,6 +270,9 @@ impl Engine {
         if self.scheduler.all().any(|seq| seq.loading > 0) {
             return self.offload.wait();
         }
+        if self.scheduler.all().any(Sequence::is_compiling) {
+            return self.grammars.wait();
+        }
         let nothing_changed = !self.scheduler.is_running() && plan.preempted.is_empty();
         let Some(Waiting { seq, reason }) = plan.skipped.first().filter(|_| nothing_changed) else { return };
         let failure = Failure::new(FailureKind::TooLong, format!("it cannot be scheduled: {reason}"));
@@ -281,7 +293,7 @@ fn sample_rows<'a>(
     let mut rows = Vec::with_capacity(plan.outputs);
     let mut traced = false;
     for (at, row) in plan.batch.rows.iter().enumerate() {
-        let Some(seq) = sequence(at) else {
+        let Some(seq) = sequence(at).filter(|seq| !seq.is_past(row)) else {
             rows.extend(row.output_tokens().map(|_| unwanted(row.seq)));
             continue;
         };
@@ -299,7 +311,7 @@ fn sample_rows<'a>(
                 tokens: &seq.tokens[..row.start + token - row.tokens.start + 1],
                 prompt_len: seq.prompt_len,
                 end_tokens: if seq.params.ignore_eos { &[] } else { end_tokens },
-                mask: None,
+                mask: seq.mask.as_ref().filter(|_| draw),
                 draw,
                 top: scoring.map_or(0, |scoring| scoring.top).max(logprobs),
                 trace: if trace { focus.candidates } else { 0 },

@@ -113,6 +113,12 @@ impl TextModel {
         self.knows_think.then_some("think")
     }
 
+    /// The one token that opens thoughts, where there is such a token.
+    pub fn think_token(&self) -> Option<TokenId> {
+        let ids = self.reasoning_parser().map(|_| self.encode(THINK, Specials::Parse))?;
+        if let [id] = ids[..] { Some(id) } else { None }
+    }
+
     /// Token ids of `text`, without BOS.
     pub fn encode(&self, text: &str, specials: Specials) -> Vec<TokenId> {
         self.encode_defused(text, specials, None)

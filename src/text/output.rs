@@ -95,6 +95,16 @@ impl OutputParser {
         parts
     }
 
+    /// What comes next is a thought, or the tag that ends them.
+    pub fn is_thinking(&self) -> bool {
+        self.reasoning.as_ref().is_some_and(|reasoning| reasoning.channel() == Channel::Reasoning)
+    }
+
+    /// Nothing was said yet, and a tag that comes now opens thoughts.
+    pub fn may_think(&self) -> bool {
+        self.reasoning.as_ref().is_some_and(ReasoningSplitter::may_open)
+    }
+
     /// Control tokens have no text in a reply.
     fn decode(&mut self, id: TokenId) -> String {
         let mut text = String::new();

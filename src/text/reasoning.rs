@@ -62,6 +62,10 @@ impl ReasoningSplitter {
         &self.held
     }
 
+    pub fn may_open(&self) -> bool {
+        self.state == State::Start { opened: false } && self.held.is_empty()
+    }
+
     pub fn channel(&self) -> Channel {
         match self.state {
             State::Start { opened: true } | State::Opened | State::Thinking => Channel::Reasoning,

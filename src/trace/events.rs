@@ -108,6 +108,8 @@ struct Extra {
     c: Option<Channel>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     h: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    f: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     k: Vec<(u32, String, Real, Real)>,
 }
@@ -117,6 +119,7 @@ fn token_array(kind: Kind, seq: SeqId, token: &TokenInfo, out: &mut String) -> R
         b: (token.bytes != token.text.as_bytes()).then(|| token.bytes.clone()),
         c: (token.channel != kind.channel()).then_some(token.channel),
         h: token.held.clone(),
+        f: token.forced,
         k: token.top.iter().map(|t| (t.id, t.text.clone(), Real(t.logit), Real(t.logprob))).collect(),
     };
     let (name, seq, text) = (kind.name(), Seq::from(seq), &token.text);
@@ -171,6 +174,7 @@ fn token(kind: Kind, mut value: Value) -> Result<Vec<Event>, Error> {
         rank,
         entropy,
         top: top.collect(),
+        forced: extra.f,
         channel: extra.c.unwrap_or(kind.channel()),
         held: extra.h,
         text: text.clone(),

@@ -386,6 +386,7 @@ impl FakeEngine {
             rank: 1,
             entropy: 0.91,
             top: vec![],
+            forced: false,
             channel,
             held: if text.starts_with('<') { text.clone() } else { String::new() },
         };
