@@ -4,10 +4,11 @@ use super::chat::{Chat, Turn};
 use super::composer::Composer;
 use super::meter::Meter;
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
+use super::slash::Slash;
 use super::theme::Theme;
 use crate::base::Ring;
 use crate::protocol::{
-    Channel, Command, Event, LoadStage, ModelInfo, SamplingParams, SchedulerSettings, SeqId, Snapshot,
+    Channel, Command, Event, Guided, LoadStage, ModelInfo, SamplingParams, SchedulerSettings, SeqId, Snapshot,
 };
 use crossterm::event::KeyEvent;
 use std::cell::Cell;
@@ -38,6 +39,12 @@ pub enum Message {
     Panicked(String),
     Copied(Result<(), String>),
     Edited(Result<String, String>),
+    /// What the file of a grammar or a schema holds.
+    GrammarRead {
+        command: Slash,
+        path: String,
+        content: Result<String, String>,
+    },
 }
 
 /// Something for the event loop to do.
@@ -49,6 +56,10 @@ pub enum Effect {
     CancelFetch,
     Open(String),
     Copy(String),
+    ReadGrammar {
+        command: Slash,
+        path: String,
+    },
     /// Add to the history file.
     Remember(String),
     /// Let the person's editor have the terminal and this text.
@@ -81,6 +92,8 @@ pub struct App {
     /// Parameters set in this session, by name.
     pub set_here: Vec<&'static str>,
     pub system: Option<String>,
+    /// What the next answers must be.
+    pub guided: Option<Guided>,
     /// False: thoughts come as text, tags and all.
     pub parse_reasoning: bool,
     pub snapshot: Arc<Snapshot>,
@@ -290,6 +303,7 @@ impl App {
         Self {
             params: options.params.clone(),
             system: options.system.clone(),
+            guided: None,
             options,
             theme,
             size: (80, 24),

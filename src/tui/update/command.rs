@@ -1,6 +1,6 @@
 //! What slash commands do.
 
-use super::{debug, engine, fork, keys, models, scheduling};
+use super::{debug, engine, fork, guided, keys, models, scheduling};
 use crate::base::nearest;
 use crate::protocol::{Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
@@ -41,6 +41,7 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         Slash::Context => context(app),
         Slash::Copy => copy(app, arguments, effects),
         Slash::Think => think(app, arguments),
+        Slash::Schema | Slash::Grammar | Slash::Regex => guided::run(app, command, arguments, effects),
     }
 }
 

@@ -254,6 +254,7 @@ fn request(app: &mut App, prompt: Prompt, n: u32, effects: &mut Vec<Effect>) -> 
     let mut request = Request::new(id, prompt, app.params.clone());
     request.n = n;
     request.parse_reasoning = app.parse_reasoning;
+    request.guided = app.guided.clone();
     effects.push(Effect::Send(Command::Submit(Box::new(request))));
     (0..n).map(|choice| Answer::new(SeqId { request: id, choice }, app.params.clone(), app.now)).collect()
 }
