@@ -2,12 +2,14 @@
 //! ends together. Each command is an arm of [`main`]; what it says is said in `script`, `bench` or `tui`.
 
 use crate::config::{
-    self, BenchCommand, Cli, Command, EngineSettings, Format, Given, InspectCommand, LogitsArgs,
-    ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, ScreenArgs, Settings, TemplateArgs, TokenizeArgs,
+    self, BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags,
+    InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, ScreenArgs, Settings,
+    TemplateArgs, TokenizeArgs,
 };
+use crate::grammar::{Compiler, GrammarError, State};
 use crate::measure;
 use crate::open;
-use crate::protocol::{Message, Prompt, Request, RequestId, Role, ToolHandle};
+use crate::protocol::{Grammar, Guided, Message, Prompt, Request, RequestId, Role, ToolHandle};
 use crate::script::{self, Piece, Printer, Quit, Status, Stdin, Tool, View, written};
 use crate::store::{IfMissing, ReplayModels, ScreenModels, Store, Traces, tensor_rows};
 use crate::text::{ChatTemplate, Specials, TemplateError};
@@ -19,7 +21,8 @@ use clap::{CommandFactory, Parser};
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -104,6 +107,8 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
     let is_terminal = io::stdin().is_terminal();
     let prompt = script::assemble(args, words.as_deref(), Stdin { reader: &mut io::stdin(), is_terminal })?;
     let chat_template = args.chat.chat_template.as_deref().map(script::read_file).transpose()?;
+    let in_reasoning = args.guided.grammar_in_reasoning;
+    let guided = grammar(&args.guided.grammar)?.map(|grammar| Guided { grammar, in_reasoning });
 
     let wanted = model.unwrap_or_else(|| context.settings.options.model.clone());
     if args.dry_run {
@@ -120,6 +125,7 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
         best_of: args.best_of,
         priority: args.priority,
         cache_salt: args.cache_salt.clone(),
+        guided,
         ..Request::new(RequestId(1), prompt, settings.sampling)
     };
     let file = args.trace.as_deref().map(|path| trace::create(path).map_err(|e| no_trace(path, &e)));
@@ -166,7 +172,10 @@ fn view(args: &RunArgs) -> Result<View, Quit> {
     Ok(View {
         format,
         reasoning: args.reasoning.unwrap_or_default(),
-        stream: !args.no_stream && args.choices == 1 && args.best_of.is_none() && args.beam.beam_width.is_none(),
+        stream: !args.no_stream
+            && args.choices == 1
+            && args.best_of.is_none()
+            && args.beam.beam_width.is_none(),
         tokens: args.logprobs.is_some(),
         steps: args.steps,
         quiet: args.quiet,
@@ -230,6 +239,7 @@ fn inspect(command: &InspectCommand) -> Result<Status, Quit> {
         InspectCommand::Tokenize(args) => tokenize(args),
         InspectCommand::Template(args) => template(args),
         InspectCommand::Logits(args) => logits(args),
+        InspectCommand::Grammar(args) => inspect_grammar(args),
         InspectCommand::Tensors { model, json } => {
             let found = Context::read(Vec::new())?.store.obtain(model, IfMissing::Refuse, true)?;
             let file = Gguf::inspect(&found.path).map_err(open::unusable)?;
@@ -286,6 +296,65 @@ fn template(args: &TemplateArgs) -> Result<Status, Quit> {
         }
     };
     written(script::print_exactly(&mut io::stdout().lock(), &rendered, io::stdout().is_terminal()))
+}
+
+/// What the flags ask an answer to be.
+fn grammar(flags: &GrammarFlags) -> Result<Option<Grammar>, Quit> {
+    let GrammarFlags { json_object, schema, regex, grammar, choice } = flags;
+    Ok(if *json_object {
+        Some(Grammar::Json)
+    } else if let Some(schema) = schema {
+        let is_json =
+            schema.trim_start().starts_with(['{', '[']) || matches!(&**schema, "true" | "false" | "");
+        let text = if is_json { schema.clone() } else { script::read_file(Path::new(schema))? };
+        Some(Grammar::JsonSchema(text))
+    } else if let Some(regex) = regex {
+        Some(Grammar::Regex(regex.clone()))
+    } else if let Some(path) = grammar {
+        Some(Grammar::read(&path.to_string_lossy(), script::read_file(path)?))
+    } else {
+        (!choice.is_empty()).then(|| Grammar::Choice(choice.clone()))
+    })
+}
+
+fn inspect_grammar(args: &GrammarArgs) -> Result<Status, Quit> {
+    let wrong = |e: GrammarError| Quit::new(Status::Data, e.to_string());
+    let grammar = grammar(&args.grammar)?.ok_or_else(|| {
+        Quit::new(
+            Status::Usage,
+            "name what to look at: --schema, --grammar, --regex, --choice or --json-object",
+        )
+    })?;
+    let found = Context::read(Vec::new())?.store.obtain(&args.model, IfMissing::Refuse, true)?;
+    let text = Arc::new(open::text_model(&gguf(&found.path)?, None)?);
+    let started = Instant::now();
+    let mut guide = Compiler::new(text.clone()).compile(&grammar).map_err(wrong)?;
+    let compile_ms = started.elapsed().as_secs_f64() * 1e3;
+    let said = text.encode(args.text.as_deref().unwrap_or_default(), Specials::Text);
+    let taken = guide.try_commit(&said).map_err(wrong)?;
+    if let Some(refused) = said.get(taken) {
+        let before: String = said[..taken].iter().map(|id| text.piece_text(*id)).collect();
+        let what = format!("behind {before:?} it does not allow {:?}", text.piece_text(*refused));
+        return Err(Quit::new(Status::Data, what));
+    }
+    let started = Instant::now();
+    let mask = guide.mask().map_err(wrong)?;
+    let mask_us = started.elapsed().as_secs_f64() * 1e6;
+    let allowed = (0..text.vocab_size() as u32).filter(|id| mask[*id as usize / 32] >> (id % 32) & 1 == 1);
+    let report = script::GrammarReport {
+        state: match guide.state().map_err(wrong)? {
+            State::Open => "open",
+            State::CanEnd => "can end",
+            State::Ended => "ended",
+        },
+        forced: guide.forced_text(),
+        allowed: allowed.clone().count(),
+        vocab_size: text.vocab_size(),
+        tokens: allowed.take(args.top as usize).map(|id| (id, text.piece_text(id))).collect(),
+        compile_ms,
+        mask_us,
+    };
+    written(script::print_grammar(&mut io::stdout().lock(), &report, args.json))
 }
 
 fn logits(args: &LogitsArgs) -> Result<Status, Quit> {

@@ -10,6 +10,7 @@
 //! | [`protocol`] | commands, events, snapshots: the line between a front end and an engine |
 //! | [`trace`] | an engine's conversation, recorded and replayed |
 //! | [`text`] | tokenizer, detokenizer, chat template, stop strings, reasoning parser |
+//! | [`grammar`] | grammars and schemas -> which tokens may follow |
 //! | [`sample`] | a row of logits -> a token |
 //! | [`weights`] | GGUF, quantised blocks, the model catalogue and fetching |
 //! | [`kv`] | who owns which block of the KV cache |
@@ -28,6 +29,7 @@ pub mod bench;
 pub mod compute;
 pub mod config;
 pub mod engine;
+pub mod grammar;
 pub mod kv;
 pub mod launch;
 pub mod measure;

@@ -351,7 +351,8 @@ mod tests {
                 };
                 let usage = Usage { prompt_tokens: prompt.len(), cached_tokens: cached, ..Usage::default() };
                 let timings = Timings { preemptions: u32::from(faults.preempts), ..Timings::default() };
-                let outcome = Outcome { reason, usage, timings, seed: 0, params: request.params.clone(), beam: None };
+                let outcome =
+                    Outcome { reason, usage, timings, seed: 0, params: request.params.clone(), beam: None };
                 sender.send(vec![Event::Finished { seq, outcome: Box::new(outcome) }]);
                 asked.push(*request);
             }
@@ -369,6 +370,7 @@ mod tests {
             rank: 1,
             entropy: 0.0,
             top: Vec::new(),
+            forced: false,
             channel: Channel::Content,
             held: String::new(),
             why: None,

@@ -1,4 +1,4 @@
-use super::{Compared, Comparison, EngineFlags, PromptFlags, RunArgs, SamplingFlags};
+use super::{Compared, Comparison, EngineFlags, GrammarFlags, PromptFlags, RunArgs, SamplingFlags};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
@@ -125,6 +125,8 @@ pub enum InspectCommand {
     Template(TemplateArgs),
     /// The likeliest tokens after every given token
     Logits(Box<LogitsArgs>),
+    /// What a grammar or a schema allows, at its beginning or behind a text
+    Grammar(GrammarArgs),
     /// Every tensor of the file: name, format, shape, bytes
     Tensors {
         model: String,
@@ -156,6 +158,23 @@ pub struct TemplateArgs {
     /// {"messages": [...], "tools": [...], "add_generation_prompt": bool, ...}; - is stdin
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub input: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct GrammarArgs {
+    /// Whose tokens; its weights are not read
+    pub model: String,
+    /// What has been said so far [default: nothing]
+    #[arg(allow_hyphen_values = true)]
+    pub text: Option<String>,
+    #[command(flatten)]
+    pub grammar: GrammarFlags,
+    /// How many of the allowed tokens to list
+    #[arg(long, value_name = "K", default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    pub top: u32,
+    /// {"state", "forced", "allowed", "vocab_size", "tokens": [{"id", "text"}], "compile_ms", "mask_us"}
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

@@ -1,4 +1,4 @@
-use super::{Given, Origin, SamplingFlags};
+use super::{Given, GuidedFlags, Origin, SamplingFlags};
 use crate::protocol::{BeamSearch, EarlyStopping};
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
@@ -91,6 +91,9 @@ pub struct EngineFlags {
     /// What becomes of a sequence that gives its blocks back: recompute, swap or retract [default: recompute]
     #[arg(long, value_name = "MODE", value_parser = checked("preemption_mode"))]
     pub preemption_mode: Option<String>,
+    /// Ask the model for every token, also where a grammar leaves only one
+    #[arg(long)]
+    pub no_fast_forward: bool,
     /// Any setting of the scheduler or the engine, as batching=static; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<String>,
@@ -134,6 +137,8 @@ pub struct RunArgs {
     /// Send the prompt as it is, without a chat template
     #[arg(long, conflicts_with_all = ["system", "chat_template"], help_heading = "Prompt")]
     pub raw: bool,
+    #[command(flatten)]
+    pub guided: GuidedFlags,
 
     /// One JSON object instead of text; same as --output-format json
     #[arg(long, conflicts_with = "output_format", help_heading = "Output")]
@@ -234,6 +239,7 @@ impl EngineFlags {
     pub fn given(&self) -> Vec<Given> {
         let on = |flag: bool| flag.then(|| "true".to_owned());
         let (offline, pin_threads) = (on(self.offline), on(self.pin_threads));
+        let fast_forward = self.no_fast_forward.then(|| "false".to_owned());
         let mut given = flags([
             ("ctx", &self.ctx),
             ("threads", &self.threads),
@@ -254,6 +260,7 @@ impl EngineFlags {
             ("scheduling_policy", &self.scheduling_policy),
             ("schedule_policy", &self.schedule_policy),
             ("preemption_mode", &self.preemption_mode),
+            ("fast_forward", &fast_forward),
             ("models", &self.models),
             ("offline", &offline),
         ]);

@@ -1,6 +1,7 @@
 //! What the user typed, the environment and the config file, read once into [`Settings`].
 //!
 //! - `cli`, `flags`, `sampling_flags`: the command line as clap reads it
+//! - `guided`: what an answer must be
 //! - `compared`: what `bench speed --compare` changes
 //! - `file`: config.toml and the `GLASSBOX_*` variables
 //! - `resolve`: those laid over one another, each value with its [`Origin`]
@@ -11,6 +12,7 @@ mod cli;
 mod compared;
 mod file;
 mod flags;
+mod guided;
 mod options;
 mod paths;
 mod resolve;
@@ -18,12 +20,13 @@ mod sampling_flags;
 mod settings;
 
 pub use cli::{
-    Against, BenchCommand, Cli, Command, DoctorArgs, InspectCommand, LogitsArgs, ModelsCommand, PrefixArgs,
-    ReplayArgs, ScreenArgs, SpeedArgs, TemplateArgs, TokenizeArgs,
+    Against, BenchCommand, Cli, Command, DoctorArgs, GrammarArgs, InspectCommand, LogitsArgs, ModelsCommand,
+    PrefixArgs, ReplayArgs, ScreenArgs, SpeedArgs, TemplateArgs, TokenizeArgs,
 };
 pub use compared::{Compared, Comparison};
 pub use file::{ConfigError, from_environment, from_file};
 pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, ShowReasoning};
+pub use guided::{GrammarFlags, GuidedFlags};
 pub use options::{Device, Options, SETTINGS, SettingSpec, parse_bytes};
 pub use paths::Paths;
 pub use resolve::{Given, Origin, SettingRow, Settings};

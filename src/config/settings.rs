@@ -43,6 +43,8 @@ pub struct EngineSettings {
     pub trace_candidates: usize,
     /// Time the device's operations: [`StepRecord::operations`](crate::protocol::StepRecord::operations).
     pub profile: bool,
+    /// Take tokens that a grammar forces without asking the model.
+    pub fast_forward: bool,
     /// Send [`Event::Kv`](crate::protocol::Event::Kv).
     pub kv_events: bool,
 }
@@ -68,6 +70,7 @@ impl Default for EngineSettings {
             tool_call_parser: "auto".into(),
             trace_candidates: 0,
             profile: false,
+            fast_forward: true,
             kv_events: false,
         }
     }

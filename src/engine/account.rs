@@ -1,3 +1,4 @@
+use super::forced::Teller;
 use super::output::Output;
 use super::plan::Plan;
 use super::sequence::Sequence;
@@ -31,6 +32,7 @@ impl Engine {
             }
             match row.outputs {
                 Outputs::None => {}
+                _ if self.scheduler.sequences[planned.key].is_past(row) => {}
                 Outputs::All => self.score(planned.key, row.start, drawn, events),
                 Outputs::Last | Outputs::Draws(_) if self.scheduler.sequences[planned.key].beam.is_some() => {
                     self.report(planned.key, drawn.into_iter().next(), events);
@@ -63,14 +65,16 @@ impl Engine {
         let mut children: Vec<Sequence> = (1..choices)
             .map(|choice| {
                 let id = crate::protocol::SeqId { choice, ..parent.id };
-                match (choice as usize) < drawn.len() {
+                let mut child = match (choice as usize) < drawn.len() {
                     true => {
                         let table = self.kv.fork(id, &parent.table, parent.num_computed);
                         parent.fork(choice, table, parent.num_computed)
                     }
                     // No output row was left for it: it starts from the prompt, as a request would.
                     false => parent.fork(choice, BlockTable::default(), 0),
-                }
+                };
+                child.guide = parent.guide.as_ref().map(|guide| Box::new(guide.fork()));
+                child
             })
             .collect();
         score_last(parent, &drawn[0], &self.output, events);
@@ -85,18 +89,20 @@ impl Engine {
                     if let Some(trace) = traced(&self.text, &mut sampled) {
                         (self.trace, self.new_trace) = (Some(trace.clone()), Some(trace));
                     }
-                    seq.push(sampled.token);
+                    let mut teller = Teller {
+                        output: &mut self.output,
+                        stats: &mut self.stats,
+                        watched: (!self.breakpoints.is_empty()).then_some(&mut self.watched),
+                        text: &self.text,
+                    };
                     seq.sampler = sampled.state;
-                    if !self.breakpoints.is_empty() {
-                        self.watched.drew(seq.id, &sampled, &self.text);
-                    }
-                    self.stats.generated();
-                    self.output.token(seq, sampled, events)
+                    teller.tell(seq, sampled, false, events)
+                        || (self.fast_forward && teller.fast_forward(seq, events))
                 }
                 Err(why) => {
                     // Keys and values of the same past are as wrong as the logits.
                     self.kv.forget(&seq.table);
-                    let failure = Failure::new(FailureKind::Internal, why.to_string());
+                    let failure = seq.failure_of_row(&why);
                     self.output.close(seq.id, FinishReason::Error(failure), events);
                     true
                 }

@@ -33,6 +33,7 @@ impl Engine {
                 events.push(Event::Accepted { id, prompt_tokens, rendered: accepted.rendered });
                 let key = self.scheduler.push(*sequence);
                 self.offload.begin(key, &mut self.scheduler, &mut self.kv);
+                self.begin_grammar(key, events);
                 self.round = 0;
             }
             Work::Refuse(accepted, why) => self.output.refuse(&accepted, &why, events),

@@ -57,11 +57,14 @@ impl Engine {
                 let (id, prompt_tokens) = (request.id, seq.prompt_len);
                 events.push(Event::Accepted { id, prompt_tokens, rendered: String::new() });
                 self.output.retell(&seq, events);
-                let key = match seq.table.is_empty() {
+                // What has to wait for its grammar cannot run on at once.
+                let waits = seq.table.is_empty() || seq.guided.is_some();
+                let key = match waits {
                     true => self.scheduler.push(seq),
                     false => self.scheduler.push_running(seq, &mut self.kv),
                 };
                 self.offload.begin(key, &mut self.scheduler, &mut self.kv);
+                self.begin_grammar(key, events);
                 self.round = 0;
             }
         }

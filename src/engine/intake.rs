@@ -175,6 +175,7 @@ impl Intake {
         if accepted.request.tools.choice != ToolChoice::None {
             accepted.tools = accepted.request.tools.tools.clone().into();
         }
+        search_in_grammar(accepted)?;
         Ok(self.sequence(accepted, built.ids))
     }
 
@@ -217,6 +218,9 @@ impl Intake {
                 opens_reasoning: accepted.opens_reasoning,
                 tools: accepted.tools.clone(),
             },
+            guided: request.guided.clone().map(Arc::new),
+            guide: None,
+            mask: None,
         }
     }
 
@@ -296,6 +300,22 @@ impl Accepted {
 /// 32 bits: unguessable is not needed, typing it again is.
 fn draw_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
+}
+
+/// A search follows its grammar from the first token on: it cannot wait until the thoughts of every
+/// beam have ended.
+fn search_in_grammar(accepted: &mut Accepted) -> Result<(), Failure> {
+    let opens = accepted.opens_reasoning;
+    let (Some(_), Some(guided)) = (accepted.request.beam, &mut accepted.request.guided) else {
+        return Ok(());
+    };
+    if opens && !std::mem::replace(&mut guided.in_reasoning, true) {
+        let why =
+            "beam search cannot wait for thoughts to end: turn them off, or let the grammar hold in them";
+        return Err(bad(why.into()));
+    }
+    guided.in_reasoning = true;
+    Ok(())
 }
 
 fn check_beam(request: &Request) -> Result<(), Failure> {

@@ -11,6 +11,7 @@
 //! | `lifecycle` | sequences come, branch and leave between steps |
 //! | `overlap` | the next step planned while one runs |
 //! | `offload` | host memory and disk for blocks |
+//! | `grammars`, `forced` | grammars compiled while their sequences wait, masks; tokens that need no drawing |
 //! | `fork` | branches of running and finished sequences; what is kept of those that end |
 //! | `account` | what a step's samples mean for its sequences |
 //! | `output`, `stream` | tokens to events; the only place that ends a choice |
@@ -28,7 +29,9 @@ mod breakpoints;
 mod control;
 mod debug;
 mod estimate;
+mod forced;
 mod fork;
+mod grammars;
 mod host;
 mod intake;
 mod lifecycle;

@@ -5,8 +5,8 @@ use super::sequence::Sequence;
 use super::stream::Stream;
 use crate::base::{Clock, mix};
 use crate::protocol::{
-    BeamScore, Event, Failure, FinishReason, Outcome, RequestId, SamplingParams, ScoredToken, SeqId, Timings, TokenId,
-    TokenInfo, TopToken, Usage,
+    BeamScore, Event, Failure, FinishReason, Outcome, RequestId, SamplingParams, ScoredToken, SeqId, Timings,
+    TokenId, TokenInfo, TopToken, Usage,
 };
 use crate::sample::Sampled;
 use crate::text::{OutputOptions, OutputParser, TextModel};
@@ -91,11 +91,22 @@ impl Output {
         }
     }
 
-    /// The sequence's newest token. Gives back whether it was the last.
-    pub fn token(&mut self, seq: &Sequence, sampled: Sampled, events: &mut Vec<Event>) -> bool {
+    /// The sequence's newest token; `forced`: it was not drawn. Gives back whether it was the last.
+    pub fn token(
+        &mut self,
+        seq: &mut Sequence,
+        sampled: Sampled,
+        forced: bool,
+        events: &mut Vec<Event>,
+    ) -> bool {
         let Some(stream) = self.open.get_mut(&seq.id) else { return true };
         let end = is_end(&self.text, &seq.params, sampled.token);
-        let pushed = stream.push(sampled.token, end, self.clock.now());
+        let thought = stream.answer_from().is_none();
+        let pushed = stream.push(sampled.token, forced, end, self.clock.now());
+        let guided = match thought || stream.answer_from().is_none() {
+            true => seq.follow_in_thoughts(sampled.token),
+            false => seq.follow(sampled.token),
+        };
         let top = seq.params.logprobs.unwrap_or(0) as usize;
         let token = Box::new(TokenInfo {
             id: sampled.token,
@@ -105,6 +116,7 @@ impl Output {
             rank: sampled.rank,
             entropy: sampled.entropy,
             top: with_texts(&self.text, sampled.top, top),
+            forced,
             channel: pushed.channel,
             held: pushed.held,
             why: pushed.why,
@@ -113,14 +125,16 @@ impl Output {
         for part in pushed.parts {
             self.say(seq.id, Event::Delta { seq: seq.id, part }, events);
         }
-        // vLLM's order: end token, stop string, length, repetition.
+        // vLLM's order: end token, stop string, length, repetition. A grammar's end is an end like the
+        // model's own.
         let full = seq.tokens.len() >= self.max_len;
         let spent = seq.params.max_tokens.is_some_and(|most| seq.num_generated() >= most as usize);
         let circles = seq.num_generated() >= seq.params.min_tokens as usize
             && repeats_itself(&seq.tokens[seq.prompt_len..], &seq.params);
         let reason = match pushed.stopped {
-            _ if end => Some(FinishReason::Stop),
+            _ if end || guided == Ok(true) => Some(FinishReason::Stop),
             Some(stop) => Some(FinishReason::StopString(stop)),
+            None if guided.is_err() => guided.err().map(FinishReason::Error),
             None if full || spent => Some(FinishReason::Length),
             None if circles => Some(FinishReason::Repetition),
             None => None,
@@ -128,6 +142,16 @@ impl Output {
         let Some(reason) = reason else { return false };
         self.close(seq.id, reason, events);
         true
+    }
+
+    /// How many of the sequence's tokens were thoughts; `None` while it thinks, or is not open.
+    pub fn answer_from(&self, seq: SeqId) -> Option<usize> {
+        self.open.get(&seq)?.answer_from()
+    }
+
+    /// Nothing was said yet, and a tag that comes now opens thoughts.
+    pub fn may_think(&self, seq: SeqId) -> bool {
+        self.open.get(&seq).is_some_and(Stream::may_think)
     }
 
     /// A branch begins with what its parent had said: the text again, without a token drawn.

@@ -211,6 +211,7 @@ impl Scheduler {
     fn skips(&self, key: Key) -> Option<Reason> {
         let seq = &self.sequences[key];
         match seq.loading {
+            0 if seq.is_compiling() => Some(Reason::Grammar),
             0 if seq.held => Some(Reason::InFlight),
             0 => None,
             blocks => Some(Reason::Loading { blocks }),

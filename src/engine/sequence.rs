@@ -1,7 +1,8 @@
+use crate::grammar::{Guide, State};
 use crate::kv::{BlockManager, BlockTable, HashChain, Prefix, SwappedTable};
-use crate::model::Outputs;
-use crate::protocol::{SamplingParams, SeqId, SequenceState, TokenId, Tool};
-use crate::sample::{Phrases, SamplerState};
+use crate::model::{Outputs, Row};
+use crate::protocol::{Failure, FailureKind, Guided, SamplingParams, SeqId, SequenceState, TokenId, Tool};
+use crate::sample::{Phrases, RowError, SamplerState, TokenMask};
 use std::sync::Arc;
 
 /// One continuation of one prompt. `num_computed` chases `tokens.len()`: there is no prefill phase
@@ -54,6 +55,11 @@ pub struct Sequence {
     /// What it has computed lies in host memory.
     pub swapped: Option<SwappedTable>,
     pub reading: Reading,
+    pub guided: Option<Arc<Guided>>,
+    /// Where it stands in its grammar; `None` without one, and while that is being compiled.
+    pub guide: Option<Box<Guide>>,
+    /// What its next token may be, made while the model computes.
+    pub mask: Option<TokenMask>,
 }
 
 /// How the answer's text is read; a fork reads on in the same way.
@@ -132,6 +138,11 @@ impl Sequence {
         Prefix { tokens: &self.tokens, chain: &self.chain, priority: self.priority }
     }
 
+    /// Whether the token that this row draws is known already: it was forced while the row was under way.
+    pub fn is_past(&self, row: &Row) -> bool {
+        self.tokens.len() > row.start + row.tokens.len()
+    }
+
     /// Gives its blocks back: all of it is to be computed again.
     pub fn start_over(&mut self, state: SequenceState, kv: &mut BlockManager) {
         kv.release(&mut self.table);
@@ -146,7 +157,45 @@ impl Sequence {
     /// So many blocks of its prompt are on their way from disk.
     pub fn load(&mut self, blocks: usize) {
         self.loading = blocks;
-        self.state = if blocks > 0 { SequenceState::Loading } else { SequenceState::Waiting };
+        self.wait();
+    }
+
+    /// It waits, for whatever is first.
+    pub fn wait(&mut self) {
+        self.state = match self.loading {
+            0 if self.is_compiling() => SequenceState::Compiling,
+            0 => SequenceState::Waiting,
+            _ => SequenceState::Loading,
+        };
+    }
+
+    pub fn is_compiling(&self) -> bool {
+        self.guided.is_some() && self.guide.is_none()
+    }
+
+    /// Goes on in its grammar by a token of the answer. Gives back whether that was the end of it.
+    pub fn follow(&mut self, token: TokenId) -> Result<bool, Failure> {
+        let Some(guide) = &mut self.guide else { return Ok(false) };
+        match guide.commit(token) {
+            Ok(state) => Ok(state == State::Ended),
+            Err(why) => Err(Failure::new(FailureKind::Grammar, format!("the grammar cannot go on: {why}"))),
+        }
+    }
+
+    /// Why no token could be drawn for it.
+    pub fn failure_of_row(&mut self, why: &RowError) -> Failure {
+        match self.guide.as_mut().map(|guide| guide.state()) {
+            Some(Err(why)) => Failure::new(FailureKind::Grammar, format!("the grammar cannot go on: {why}")),
+            _ => Failure::new(FailureKind::Internal, why.to_string()),
+        }
+    }
+
+    /// The same for a thought, which obeys only where that was asked for.
+    pub fn follow_in_thoughts(&mut self, token: TokenId) -> Result<bool, Failure> {
+        match self.guided.as_ref().is_some_and(|guided| guided.in_reasoning) {
+            true => self.follow(token),
+            false => Ok(false),
+        }
     }
 
     pub fn push(&mut self, token: TokenId) {
@@ -188,7 +237,8 @@ impl Sequence {
         }
     }
 
-    /// Another choice of the same prompt, that owns `table` and has computed what it holds.
+    /// Another choice of the same prompt, that owns `table` and has computed what it holds. It has no
+    /// guide yet.
     pub fn fork(&self, choice: u32, table: BlockTable, num_computed: usize) -> Sequence {
         Sequence {
             id: SeqId { choice, ..self.id },
@@ -212,6 +262,9 @@ impl Sequence {
             table,
             swapped: None,
             reading: self.reading.clone(),
+            guided: self.guided.clone(),
+            guide: None,
+            mask: None,
             ..*self
         }
     }

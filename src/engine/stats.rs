@@ -27,8 +27,9 @@ impl Stats {
         self.counters.prompt_tokens += prompt_tokens as u64;
     }
 
-    pub fn generated(&mut self) {
+    pub fn generated(&mut self, forced: bool) {
         self.counters.generated_tokens += 1;
+        self.counters.forced_tokens += u64::from(forced);
     }
 
     /// Closes a step. Blocks are counted since the last record: what an abort freed between two

@@ -1,6 +1,7 @@
 use super::beam::{Beams, Search};
 use super::breakpoints::Breakpoints;
 use super::debug::Watched;
+use super::grammars::Grammars;
 use super::intake::{Intake, Lengths, panic_message};
 use super::offload::Offload;
 use super::output::Output;
@@ -40,6 +41,9 @@ pub struct Engine {
     pub(super) round: u32,
     pub(super) offload: Offload,
     pub(super) beams: Beams,
+    pub(super) grammars: Grammars,
+    /// Take tokens that a grammar forces without asking the model.
+    pub(super) fast_forward: bool,
     pub(super) text: Arc<TextModel>,
     pub(super) clock: Clock,
     pub(super) lengths: Lengths,
@@ -116,6 +120,8 @@ impl Engine {
             round: 0,
             offload,
             beams: Beams::default(),
+            grammars: Grammars::new(text.clone()),
+            fast_forward: settings.fast_forward,
             pace: Pace::Running,
             focus: Focus { candidates: settings.trace_candidates, seq: None },
             trace: None,
@@ -181,6 +187,7 @@ impl Engine {
         plan: &Plan,
         launched: Launched,
     ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError> {
+        self.make_masks(plan);
         let rows = sample_rows(plan, &self.scheduler, self.text.end_tokens(), self.focus);
         let sampled = self.runner.sample(launched, &rows)?;
         match sampled.len() == rows.len() {
@@ -196,6 +203,7 @@ impl Engine {
             return;
         }
         self.offload.poll(&mut self.kv, &mut self.scheduler, events);
+        self.poll_grammars(events);
         let overlaps = self.flight.is_some() || self.overlaps();
         let stepped = catch_unwind(AssertUnwindSafe(|| match overlaps {
             true => self.overlapped_step(events),
@@ -245,6 +253,7 @@ impl Engine {
         self.kv.reset();
         self.offload.reset();
         self.beams.clear();
+        self.grammars.reset();
     }
 
     /// Tells the world of first rows and of preemptions.
@@ -269,6 +278,9 @@ impl Engine {
         if self.scheduler.yield_to_beams(&mut self.kv) {
             return;
         }
+        if self.scheduler.all().any(Sequence::is_compiling) {
+            return self.grammars.wait();
+        }
         let nothing_changed = !self.scheduler.is_running() && plan.preempted.is_empty();
         let Some(Waiting { seq, reason }) = plan.skipped.first().filter(|_| nothing_changed) else { return };
         let failure = Failure::new(FailureKind::TooLong, format!("it cannot be scheduled: {reason}"));
@@ -289,7 +301,7 @@ fn sample_rows<'a>(
     let mut rows = Vec::with_capacity(plan.outputs);
     let mut traced = false;
     for (at, row) in plan.batch.rows.iter().enumerate() {
-        let Some(seq) = sequence(at) else {
+        let Some(seq) = sequence(at).filter(|seq| !seq.is_past(row)) else {
             rows.extend(row.output_tokens().map(|_| unwanted(row.seq)));
             continue;
         };
@@ -307,9 +319,9 @@ fn sample_rows<'a>(
                 tokens: &seq.tokens[..row.start + token - row.tokens.start + 1],
                 prompt_len: seq.prompt_len,
                 end_tokens: if seq.params.ignore_eos { &[] } else { end_tokens },
-                mask: None,
                 phrases: &seq.phrases,
                 state: seq.sampler,
+                mask: seq.mask.as_ref().filter(|_| draw),
                 draw,
                 target: seq.tokens.get(row.start + token - row.tokens.start + 1).copied(),
                 top: scoring.map_or(0, |scoring| scoring.top).max(logprobs),

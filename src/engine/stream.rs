@@ -21,11 +21,14 @@ pub struct Stream {
     /// Tokens taken over from the sequence that this one branches from.
     retold: usize,
     beam: Option<BeamScore>,
+    /// Tokens before the answer itself; `None` while it thinks.
+    answer_from: Option<usize>,
 }
 
 impl Stream {
     pub fn new(parser: OutputParser, accepted: &Accepted, choice: u32) -> Self {
         Self {
+            answer_from: (!parser.is_thinking()).then_some(0),
             parser,
             params: accepted.request.params.clone(),
             seed: accepted.seed.wrapping_add(u64::from(choice)),
@@ -52,26 +55,47 @@ impl Stream {
     }
 
     /// An end token completes no text: the parser never sees it.
-    pub fn push(&mut self, token: TokenId, end: bool, now: Duration) -> Pushed {
+    pub fn push(&mut self, token: TokenId, forced: bool, end: bool, now: Duration) -> Pushed {
         self.first_token.get_or_insert(now);
         self.last_token = now;
         self.usage.completion_tokens += 1;
+        self.usage.forced_tokens += usize::from(forced);
         if end {
             return Pushed { channel: Channel::Marker, ..Pushed::default() };
         }
-        let pushed = self.parser.push(token);
-        self.usage.reasoning_tokens += usize::from(pushed.channel == Channel::Reasoning);
+        let pushed = self.parse(token);
         self.stopped |= pushed.stopped.is_some();
         pushed
     }
 
-    /// A token that was drawn for another sequence, of which this one is a branch.
-    pub fn retell(&mut self, token: TokenId) -> Vec<Part> {
+    fn parse(&mut self, token: TokenId) -> Pushed {
         let pushed = self.parser.push(token);
         self.usage.reasoning_tokens += usize::from(pushed.channel == Channel::Reasoning);
+        let thinks = self.parser.is_thinking();
+        self.answer_from = match self.answer_from {
+            _ if thinks => None,
+            // The token that ended the thoughts is not part of the answer.
+            None => Some(self.usage.completion_tokens),
+            begun => begun,
+        };
+        pushed
+    }
+
+    /// How many tokens were thoughts; `None` while it thinks.
+    pub fn answer_from(&self) -> Option<usize> {
+        self.answer_from
+    }
+
+    /// Nothing was said yet, and a tag that comes now opens thoughts.
+    pub fn may_think(&self) -> bool {
+        self.usage.completion_tokens == 0 && self.parser.may_think()
+    }
+
+    /// A token that was drawn for another sequence, of which this one is a branch.
+    pub fn retell(&mut self, token: TokenId) -> Vec<Part> {
         self.retold += 1;
         self.usage.completion_tokens += 1;
-        pushed.parts
+        self.parse(token).parts
     }
 
     /// What was held back, and the whole story.

@@ -177,9 +177,10 @@ fn state(rest: &str) -> Result<Breakpoint, BadBreakpoint> {
 }
 
 impl WatchedState {
-    pub const ALL: [WatchedState; 5] = [
+    pub const ALL: [WatchedState; 6] = [
         WatchedState::Is(SequenceState::Waiting),
         WatchedState::Is(SequenceState::Loading),
+        WatchedState::Is(SequenceState::Compiling),
         WatchedState::Is(SequenceState::Running),
         WatchedState::Is(SequenceState::Preempted),
         WatchedState::Finished,
@@ -189,6 +190,7 @@ impl WatchedState {
         match self {
             WatchedState::Is(SequenceState::Waiting) => "waiting",
             WatchedState::Is(SequenceState::Loading) => "loading",
+            WatchedState::Is(SequenceState::Compiling) => "compiling",
             WatchedState::Is(SequenceState::Running) => "running",
             WatchedState::Is(SequenceState::Preempted) => "preempted",
             WatchedState::Finished => "finished",

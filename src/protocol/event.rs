@@ -1,4 +1,6 @@
-use super::{BeamScore, Command, KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId, ToolCallDelta};
+use super::{
+    BeamScore, Command, KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId, ToolCallDelta,
+};
 use serde::{Deserialize, Serialize};
 
 /// What an engine reports, in order. One `Vec<Event>` is sent a step.
@@ -139,6 +141,10 @@ pub struct TokenInfo {
     pub entropy: f32,
     /// The K likeliest, best first, when the request asked for logprobs.
     pub top: Vec<TopToken>,
+    /// It was not drawn: nothing else could follow. Its probability is then 1 (log-probability 0, rank
+    /// 1, entropy 0), of the distribution that was left; the model was not asked for its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forced: bool,
     /// Where the reasoning parser sent the token's text.
     pub channel: Channel,
     /// Text held back so far: half a character, or what may become a stop string, a tag or a call.
@@ -295,6 +301,9 @@ pub struct Usage {
     pub cached_tokens: usize,
     pub completion_tokens: usize,
     pub reasoning_tokens: usize,
+    /// Of the completion, the tokens that were not drawn.
+    #[serde(default)]
+    pub forced_tokens: usize,
 }
 
 /// Of one choice, in milliseconds. TTFT and E2EL count from the request's arrival at the engine.

@@ -196,6 +196,8 @@ pub enum Reason {
     Loading {
         blocks: usize,
     },
+    /// Its grammar is being compiled.
+    Grammar,
     /// The result of its last step is not read yet.
     InFlight,
     /// One plan serves several steps (`num_scheduler_steps`).
@@ -235,6 +237,7 @@ impl fmt::Display for Reason {
             }
             Reason::Loading { blocks: 1 } => write!(f, "1 cached block is on its way from disk"),
             Reason::Loading { blocks } => write!(f, "{blocks} cached blocks are on their way from disk"),
+            Reason::Grammar => write!(f, "grammar compiling"),
             Reason::InFlight => write!(f, "its last step is still running"),
             Reason::Round { left } => write!(f, "the next plan is made in {left} steps"),
         }

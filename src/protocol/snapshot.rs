@@ -52,6 +52,8 @@ pub enum SequenceState {
     Waiting,
     /// Cached blocks of its prompt are being read from disk (vLLM: WAITING_FOR_REMOTE_KVS).
     Loading,
+    /// Its grammar is being compiled (vLLM: WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR).
+    Compiling,
     Running,
     Preempted,
 }
@@ -129,6 +131,9 @@ pub struct Counters {
     pub preemptions: u64,
     pub prompt_tokens: u64,
     pub generated_tokens: u64,
+    /// Of those, the ones that were not drawn: nothing else could follow.
+    #[serde(default)]
+    pub forced_tokens: u64,
     pub requests_finished: u64,
     /// Bytes of weights and KV read by the model's steps so far, as its operations count them.
     pub bytes_read: u64,

@@ -88,6 +88,7 @@ impl Answer {
         for other in self.choices.iter().skip(1).map(|choice| self.usage_of(choice)) {
             total.completion_tokens += other.completion_tokens;
             total.reasoning_tokens += other.reasoning_tokens;
+            total.forced_tokens += other.forced_tokens;
         }
         total
     }
@@ -99,6 +100,7 @@ impl Answer {
             cached_tokens: 0,
             completion_tokens: choice.tokens.len(),
             reasoning_tokens: choice.tokens.iter().filter(|t| t.channel == Channel::Reasoning).count(),
+            forced_tokens: choice.tokens.iter().filter(|t| t.forced).count(),
         };
         choice.outcome.as_ref().map_or_else(seen, |outcome| outcome.usage)
     }

@@ -75,6 +75,7 @@ pub fn token(choice: u32, id: TokenId, text: &str) -> Event {
         rank: 1,
         entropy: 0.5,
         top: vec![TopToken { id, text: text.into(), logit: 3.0, logprob: -0.25 }],
+        forced: false,
         channel: Channel::Content,
         held: String::new(),
         why: None,

@@ -99,6 +99,42 @@ pub fn logits(handle: &mut Handle, ids: &[TokenId], top: u32) -> Result<Vec<Vec<
     }
 }
 
+/// What a grammar allows at one place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GrammarReport {
+    /// `open`, `can end` or `ended`.
+    pub state: &'static str,
+    /// Text that must follow.
+    pub forced: String,
+    pub allowed: usize,
+    pub vocab_size: usize,
+    /// The first of the allowed tokens, by id.
+    pub tokens: Vec<(TokenId, String)>,
+    pub compile_ms: f64,
+    pub mask_us: f64,
+}
+
+pub fn print_grammar(out: &mut impl Write, report: &GrammarReport, as_json: bool) -> io::Result<()> {
+    let GrammarReport { state, forced, allowed, vocab_size, tokens, compile_ms, mask_us } = report;
+    if as_json {
+        let tokens: Vec<_> =
+            tokens.iter().map(|(id, text)| serde_json::json!({ "id": id, "text": text })).collect();
+        let object = serde_json::json!({
+            "state": state, "forced": forced, "allowed": allowed, "vocab_size": vocab_size, "tokens": tokens,
+            "compile_ms": compile_ms, "mask_us": mask_us,
+        });
+        return json::write_line(out, &object);
+    }
+    writeln!(out, "{state}; {allowed} of {vocab_size} tokens may follow")?;
+    if !forced.is_empty() {
+        writeln!(out, "must follow  {}", quoted(forced))?;
+    }
+    for (id, text) in tokens {
+        writeln!(out, "{id:>7}  {}", quoted(text))?;
+    }
+    writeln!(out, "compiled in {compile_ms:.1} ms, with the vocabulary; the mask took {mask_us:.0} us")
+}
+
 #[derive(Serialize)]
 struct Positions {
     positions: Vec<Position>,
@@ -167,8 +203,12 @@ mod tests {
 
     #[test]
     fn every_position_has_its_distribution_also_the_last() {
-        let rows =
-            Event::PromptLogprobs { id: REQUEST, first_position: 0, rows: vec![vec![top(5)], vec![top(6)]], next: vec![] };
+        let rows = Event::PromptLogprobs {
+            id: REQUEST,
+            first_position: 0,
+            rows: vec![vec![top(5)], vec![top(6)]],
+            next: vec![],
+        };
         const REQUEST: RequestId = fake::REQUEST;
         let (mut handle, engine) = fake::engine(vec![
             vec![rows, fake::token(0, 7, "z")],

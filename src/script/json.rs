@@ -4,8 +4,8 @@
 use super::answer::{Answer, Choice};
 use crate::base::is_dangerous;
 use crate::protocol::{
-    BeamScore, FailureKind, ModelInfo, SamplingParams, StepRecord, Timings, TokenInfo, ToolCall, ToolCallDelta,
-    TopToken, Usage,
+    BeamScore, FailureKind, ModelInfo, SamplingParams, StepRecord, Timings, TokenInfo, ToolCall,
+    ToolCallDelta, TopToken, Usage,
 };
 use serde::Serialize;
 use std::borrow::Cow;

@@ -32,7 +32,9 @@ mod tests;
 
 pub use doctor::{Doctor, ModelDir, Tool, doctor, physical_cores};
 pub use input::{Stdin, assemble, decode, read_file, split_words};
-pub use inspect::{Piece, TensorRow, logits, print_logits, print_tensors, print_tokens};
+pub use inspect::{
+    GrammarReport, Piece, TensorRow, logits, print_grammar, print_logits, print_tensors, print_tokens,
+};
 pub use memory::MemoryRow;
 pub use models::{FileCard, FormatRow, ModelCard, ModelRow, print_card, print_list, print_outcome};
 pub use output::{Printer, View};

@@ -246,9 +246,13 @@ impl<O: Write, E: Write> Printer<O, E> {
     fn statistics(&mut self, choice: &Choice) -> io::Result<()> {
         let Some(outcome) = &choice.outcome else { return Ok(()) };
         let (usage, t) = (outcome.usage, outcome.timings);
+        let forced = match usage.forced_tokens {
+            0 => String::new(),
+            n => format!(" ({n} forced)"),
+        };
         writeln!(
             self.err,
-            "prompt {} ({} cached) · first token {:.0} ms · {} at {:.1} tok/s · {:.2} s · seed {} · {}",
+            "prompt {} ({} cached) · first token {:.0} ms · {}{forced} at {:.1} tok/s · {:.2} s · seed {} · {}",
             counted(usage.prompt_tokens, "token"),
             usage.cached_tokens,
             t.ttft_ms,

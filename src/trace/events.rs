@@ -110,6 +110,8 @@ struct Extra {
     h: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     w: Option<HeldBack>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    f: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     k: Vec<(u32, String, Real, Real)>,
 }
@@ -120,6 +122,7 @@ fn token_array(kind: Kind, seq: SeqId, token: &TokenInfo, out: &mut String) -> R
         c: (token.channel != kind.channel()).then_some(token.channel),
         h: token.held.clone(),
         w: token.why,
+        f: token.forced,
         k: token.top.iter().map(|t| (t.id, t.text.clone(), Real(t.logit), Real(t.logprob))).collect(),
     };
     let (name, seq, text) = (kind.name(), Seq::from(seq), &token.text);
@@ -174,6 +177,7 @@ fn token(kind: Kind, mut value: Value) -> Result<Vec<Event>, Error> {
         rank,
         entropy,
         top: top.collect(),
+        forced: extra.f,
         channel: extra.c.unwrap_or(kind.channel()),
         held: extra.h,
         why: extra.w,

@@ -2,8 +2,8 @@
 //! what each means.
 
 use crate::protocol::{
-    BeamView, Command, KvEvent, MemoryPlan, ModelInfo, Preemption, Reason, RowKind, RowRecord, SchedulerSettings,
-    SeqId, SequenceState, SetBreakpoint, Shortage, TierView, Waiting,
+    BeamView, Command, KvEvent, MemoryPlan, ModelInfo, Preemption, Reason, RowKind, RowRecord,
+    SchedulerSettings, SeqId, SequenceState, SetBreakpoint, Shortage, TierView, Waiting,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;

@@ -231,6 +231,7 @@ fn a_decode_row_takes_less_than_200_bytes() {
             rank: 1 + (random % 9) as u32,
             entropy: noise * 4.0,
             top: vec![],
+            forced: false,
             channel: Channel::Content,
             held: String::new(),
             why: None,

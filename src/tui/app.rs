@@ -5,11 +5,12 @@ use super::chat::{Chat, Turn};
 use super::composer::Composer;
 use super::meter::Meter;
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
+use super::slash::Slash;
 use super::theme::Theme;
 use crate::base::Ring;
 use crate::protocol::{
-    BeamSearch, Channel, Command, Event, LoadStage, ModelInfo, SamplingParams, SchedulerSettings, SeqId, Snapshot,
-    ToolCommand, ToolEvent,
+    BeamSearch, Channel, Command, Event, Guided, LoadStage, ModelInfo, SamplingParams, SchedulerSettings,
+    SeqId, Snapshot, ToolCommand, ToolEvent,
 };
 use crossterm::event::KeyEvent;
 use std::cell::Cell;
@@ -41,6 +42,12 @@ pub enum Message {
     Panicked(String),
     Copied(Result<(), String>),
     Edited(Result<String, String>),
+    /// What the file of a grammar or a schema holds.
+    GrammarRead {
+        command: Slash,
+        path: String,
+        content: Result<String, String>,
+    },
 }
 
 /// Something for the event loop to do.
@@ -53,6 +60,10 @@ pub enum Effect {
     Tools(ToolCommand),
     Open(String),
     Copy(String),
+    ReadGrammar {
+        command: Slash,
+        path: String,
+    },
     /// Add to the history file.
     Remember(String),
     /// Let the person's editor have the terminal and this text.
@@ -88,6 +99,8 @@ pub struct App {
     pub system: Option<String>,
     /// Messages are answered by beam search.
     pub beam: Option<BeamSearch>,
+    /// What the next answers must be.
+    pub guided: Option<Guided>,
     /// False: thoughts come as text, tags and all.
     pub parse_reasoning: bool,
     pub snapshot: Arc<Snapshot>,
@@ -168,14 +181,8 @@ pub enum Panel {
 }
 
 impl Panel {
-    pub const ALL: [Panel; 6] = [
-        Panel::Sampling,
-        Panel::Kv,
-        Panel::Batch,
-        Panel::Beams,
-        Panel::Reasoning,
-        Panel::Metrics,
-    ];
+    pub const ALL: [Panel; 6] =
+        [Panel::Sampling, Panel::Kv, Panel::Batch, Panel::Beams, Panel::Reasoning, Panel::Metrics];
 
     pub fn title(self) -> &'static str {
         match self {
@@ -306,6 +313,7 @@ impl App {
         Self {
             params: options.params.clone(),
             system: options.system.clone(),
+            guided: None,
             options,
             theme,
             size: (80, 24),

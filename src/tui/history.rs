@@ -125,6 +125,7 @@ fn sequences(now: &Snapshot, record: &StepRecord, blocks: &[BlockView]) -> Vec<S
         let view = view(w.seq);
         let state = match w.reason {
             Reason::Loading { .. } => SequenceState::Loading,
+            Reason::Grammar => SequenceState::Compiling,
             _ if view.blocks.is_empty() => SequenceState::Waiting,
             _ => SequenceState::Running,
         };

@@ -312,6 +312,10 @@ impl Session {
                 let copied = self.copy(text);
                 self.handle_message(Message::Copied(copied))?;
             }
+            Effect::ReadGrammar { command, path } => {
+                let content = std::fs::read_to_string(&path).map_err(|e| e.to_string());
+                self.handle_message(Message::GrammarRead { command, path, content })?;
+            }
             Effect::Remember(text) => {
                 if let Some(path) = &self.app.options.history {
                     // A history that cannot be kept is no reason to bother anyone.

@@ -37,6 +37,9 @@ pub enum Slash {
     Copy,
     Think,
     Tools,
+    Schema,
+    Grammar,
+    Regex,
 }
 
 macro_rules! spec {
@@ -62,6 +65,9 @@ pub const COMMANDS: &[Spec] = &[
     spec!("why", [], "[SEQ]", Why, "why something waits"),
     spec!("fork", ["branch"], "[SEQ] [@TOKEN]", Fork, "answer anew from a token on"),
     spec!("system", [], "[TEXT|none]", System, "the system prompt"),
+    spec!("schema", [], "[JSON|FILE|object|off]", Schema, "answers follow a JSON schema"),
+    spec!("grammar", [], "[FILE|off]", Grammar, "answers follow a grammar, Lark or GBNF"),
+    spec!("regex", [], "[REGEX|off]", Regex, "answers match an expression"),
     spec!("think", [], "[fold|show|raw]", Think, "how thoughts are shown"),
     spec!("tools", ["tool"], "[on|off|reload]", Tools, "what the model may call"),
     spec!("panel", ["panels"], "[1 2 3 4 5 6]", Panel, "show or hide panels"),

@@ -321,3 +321,31 @@ fn what_cannot_be_searched_is_refused_and_a_bad_row_or_an_abort_ends_one_search_
     assert_eq!(found(&bench, whole, 2), found(&alone, same, 2));
     assert_eq!(found(&bench, whole, 2).len(), 2);
 }
+
+/// Each beam has its own place in the grammar; where that ends, the answer does.
+#[test]
+fn a_search_in_a_grammar_finds_its_likeliest_texts_and_no_others() {
+    let texts = ["cat", "car", "dog"];
+    let ask = |n: u32, width: u32| {
+        let mut bench = Bench::new(babbler());
+        let request = bench.request("which?", greedy());
+        let grammar = Grammar::Choice(texts.map(String::from).to_vec());
+        let beam = Some(BeamSearch { width, length_penalty: 0.0, ..BeamSearch::default() });
+        let guided = Some(Guided { grammar, in_reasoning: false });
+        let id = bench.submit(Request { beam, n, guided, ..request });
+        bench.run();
+        (bench, id)
+    };
+    let (bench, id) = ask(4, 4);
+    let said = |bench: &Bench, choice| bench.choice_text(SeqId { request: id, choice });
+    let mut all: Vec<String> = (0..3).map(|choice| said(&bench, choice)).collect();
+    assert_eq!(*bench.reason(id), FinishReason::Stop);
+    let scores: Vec<f64> = found(&bench, id, 3).iter().map(|found| found.2).collect();
+    assert!(scores.is_sorted_by(|a, b| a >= b));
+    let FinishReason::Error(none) = &bench.outcome(SeqId { request: id, choice: 3 }).reason else { panic!() };
+    assert!(none.message.contains("found 3 answers"), "{}", none.message);
+    let (narrow, id) = ask(1, 3);
+    assert_eq!(narrow.text(id), all[0]);
+    all.sort();
+    assert_eq!(all, ["car", "cat", "dog"]);
+}

@@ -100,7 +100,12 @@ impl Bench {
     }
 
     /// With another vocabulary than the bytes.
-    pub fn over(text: TextModel, settings: EngineSettings, runner: impl Into<AnyRunner>, clock: Clock) -> Self {
+    pub fn over(
+        text: TextModel,
+        settings: EngineSettings,
+        runner: impl Into<AnyRunner>,
+        clock: Clock,
+    ) -> Self {
         let text = Arc::new(text);
         let engine = Engine::new(&settings, runner.into().0, text, clock);
         let intake = engine.intake();

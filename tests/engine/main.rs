@@ -18,6 +18,7 @@ mod control;
 mod cpu;
 mod endings;
 mod groups;
+mod guided;
 mod harness;
 mod overlap;
 mod policies;

@@ -387,6 +387,7 @@ impl FakeEngine {
             rank: 1,
             entropy: 0.91,
             top: vec![],
+            forced: false,
             channel,
             held: if text.starts_with('<') { text.clone() } else { String::new() },
             why: text.starts_with('<').then_some(HeldBack::Tag),
@@ -478,6 +479,7 @@ impl FakeEngine {
                 cached_tokens: s.map_or(0, |s| s.cached),
                 completion_tokens: said,
                 reasoning_tokens: s.map_or(0, |s| s.reasoning),
+                forced_tokens: 0,
             },
             timings: Timings {
                 ttft_ms: ttft,

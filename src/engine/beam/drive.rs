@@ -5,9 +5,10 @@ use crate::engine::output::is_end;
 use crate::engine::sequence::Sequence;
 use crate::engine::sequences::Key;
 use crate::engine::step::Engine;
+use crate::grammar::{Guide, State};
 use crate::kv::BlockTable;
 use crate::protocol::{
-    BeamScore, BeamView, Event, Failure, FailureKind, FinishReason, RequestId, SamplingParams, SeqId, TokenId,
+    BeamScore, BeamView, Event, Failure, FailureKind, FinishReason, RequestId, SeqId, TokenId,
 };
 use crate::sample::{RowError, Sampled, SamplerState};
 use crate::text::{OutputParser, TextModel};
@@ -129,8 +130,9 @@ impl Engine {
             (1..live.search.n as u32).for_each(|i| self.output.start(&answer(seq, i), events));
         }
         let Live { search, beams, .. } = live;
-        let (text, params) = (&self.text, &seq.params);
-        let next = search.advance(&reports, left, |beam, token| verdict(text, params, &beams[beam], token));
+        let (text, sequences) = (&self.text, &self.scheduler.sequences);
+        let verdict = |beam: usize, token| verdict(text, &sequences[keys[beam]], &beams[beam], token);
+        let next = search.advance(&reports, left, verdict);
         if next.over {
             self.tell(live, keys[0], events);
             keys.iter().for_each(|key| self.scheduler.sequences[*key].ended = true);
@@ -168,7 +170,8 @@ impl Engine {
                     };
                     let mut child = parent.fork(parent.id.choice, table, computed);
                     (child.id, child.started) = (id, true);
-                    child.push(token);
+                    child.guide = parent.guide.as_ref().map(|guide| Box::new(guide.fork()));
+                    take(&mut child, token);
                     born.push((keys[from], child));
                     id
                 }
@@ -184,7 +187,7 @@ impl Engine {
             let seq = &mut self.scheduler.sequences[*key];
             seq.held = false;
             match token {
-                Some(token) => seq.push(token),
+                Some(token) => take(seq, token),
                 None => seq.ended = true,
             }
         }
@@ -204,12 +207,15 @@ impl Engine {
             self.output.found(seq.id, BeamScore { logprob, score: hypothesis.score }, live.first_token);
             for node in path {
                 seq.push(node.drawn.token);
-                self.stats.generated();
-                if self.output.token(&seq, sampled(&node.drawn), events) {
+                self.stats.generated(false);
+                if self.output.token(&mut seq, sampled(&node.drawn), false, events) {
                     break;
                 }
             }
-            self.output.close(seq.id, FinishReason::Length, events);
+            // Its grammar was at its end, or there was no room for more.
+            let room = seq.left_to_draw() > 0 && seq.tokens.len() < self.lengths.longest();
+            let reason = if room { FinishReason::Stop } else { FinishReason::Length };
+            self.output.close(seq.id, reason, events);
             self.finished.push(seq);
             found += 1;
         }
@@ -236,6 +242,12 @@ impl Engine {
     }
 }
 
+fn take(seq: &mut Sequence, token: TokenId) {
+    seq.push(token);
+    // Its mask allowed it; should it not be so, the next mask is empty and the beam ends there.
+    let _ = seq.follow(token);
+}
+
 /// The sequence of the i-th answer: without blocks, to tell it and to branch from it later.
 fn answer(seq: &Sequence, choice: u32) -> Sequence {
     let mut answer = seq.fork(seq.id.choice, BlockTable::default(), 0);
@@ -246,9 +258,13 @@ fn answer(seq: &Sequence, choice: u32) -> Sequence {
     answer
 }
 
-fn verdict(text: &TextModel, params: &SamplingParams, beam: &Beam, token: TokenId) -> Verdict {
+fn verdict(text: &TextModel, seq: &Sequence, beam: &Beam, token: TokenId) -> Verdict {
     let stops = |parser: &OutputParser| parser.clone().push(token).stopped.is_some();
-    match is_end(text, params, token) || beam.parser.as_ref().is_some_and(stops) {
+    let completes = |guide: &Guide| matches!(guide.fork().commit(token), Ok(State::Ended));
+    let ends = is_end(text, &seq.params, token)
+        || beam.parser.as_ref().is_some_and(stops)
+        || seq.guide.as_deref().is_some_and(completes);
+    match ends {
         true => Verdict::Ends,
         false => Verdict::GoesOn,
     }

@@ -119,6 +119,9 @@ impl Search {
         self.pruned.clear();
         for (place, &(sum, beam, drawn)) in all.iter().enumerate() {
             let among_best = place < width;
+            if !among_best && next.open.len() == width && self.pruned.len() == width {
+                break;
+            }
             let ends = left <= 1 || matches!(verdict(beam, drawn.token), Verdict::Ends);
             match ends {
                 true if among_best => {
@@ -133,7 +136,6 @@ impl Search {
             }
             worst = worst.min(sum);
         }
-        self.pruned.truncate(width);
         self.pruned.iter_mut().for_each(|lost| lost.behind = (worst - lost.sum).max(0.0));
         self.open = next.open.iter().map(|(_, node)| Some(*node)).collect();
         next.over = self.is_over(left - 1);

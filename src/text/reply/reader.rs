@@ -39,16 +39,22 @@ pub(in crate::text) struct Reader {
 #[derive(Clone, Debug)]
 enum State {
     /// Nothing but white space so far. `opened`: the prompt has opened the thoughts already.
-    Start { opened: bool },
+    Start {
+        opened: bool,
+    },
     /// Behind the opening tag: so many bytes of the label have come. Line breaks are no thoughts.
-    Opened { label: usize },
+    Opened {
+        label: usize,
+    },
     Thinking,
     /// Behind a closing tag, where white space is not part of the answer.
     Closed,
     Answer,
     /// Among calls, where white space and closing tags are dropped. `fresh`: none has come yet, and what
     /// has come is kept in `Sink::raw`.
-    Section { fresh: bool },
+    Section {
+        fresh: bool,
+    },
     Call(Box<Body>),
     /// Harmony: inside of a header, and between two messages.
     Header(Header),
@@ -373,7 +379,8 @@ impl Reader {
             }
             State::Answer => self.sink.text(text),
             State::Section { fresh: true } if c.is_whitespace() => self.sink.raw.push(c),
-            State::Section { .. } if c.is_whitespace() || self.format.is_some_and(|f| f.between.contains(c)) => {}
+            State::Section { .. }
+                if c.is_whitespace() || self.format.is_some_and(|f| f.between.contains(c)) => {}
             State::Between if c.is_whitespace() => {}
             State::Section { .. } | State::Between => {
                 self.leave_calls();

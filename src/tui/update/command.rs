@@ -1,6 +1,6 @@
 //! What slash commands do.
 
-use super::{calls, debug, engine, fork, keys, models, scheduling};
+use super::{calls, debug, engine, fork, guided, keys, models, scheduling};
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
@@ -43,6 +43,7 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         Slash::Copy => copy(app, arguments, effects),
         Slash::Think => think(app, arguments),
         Slash::Tools => calls::command(app, arguments, effects),
+        Slash::Schema | Slash::Grammar | Slash::Regex => guided::run(app, command, arguments, effects),
     }
 }
 

@@ -119,7 +119,8 @@ pub fn close_answers(app: &mut App, why: &str) {
     for answer in app.chat.turns_mut().flat_map(|t| &mut t.answers).filter(|a| a.outcome.is_none()) {
         let usage = Usage { completion_tokens: answer.tokens, ..Usage::default() };
         let (timings, params) = (Timings::default(), answer.params.clone());
-        answer.outcome = Some(Box::new(Outcome { reason: reason.clone(), usage, timings, seed: 0, params, beam: None }));
+        answer.outcome =
+            Some(Box::new(Outcome { reason: reason.clone(), usage, timings, seed: 0, params, beam: None }));
     }
 }
 
@@ -281,6 +282,7 @@ fn request(app: &mut App, prompt: Prompt, n: u32, tools: Tools, effects: &mut Ve
     request.parse_reasoning = app.parse_reasoning;
     request.beam = app.beam;
     request.tools = tools;
+    request.guided = app.guided.clone();
     effects.push(Effect::Send(Command::Submit(Box::new(request))));
     (0..n).map(|choice| Answer::new(SeqId { request: id, choice }, app.params.clone(), app.now)).collect()
 }

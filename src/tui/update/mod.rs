@@ -5,6 +5,7 @@ mod command;
 mod debug;
 mod engine;
 mod fork;
+mod guided;
 mod keys;
 mod models;
 mod replay;
@@ -37,6 +38,7 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Snapshot(snapshot) => engine::snapshot(app, snapshot),
         Message::Panicked(what) => app.chat.note(Level::Bad, format!("internal error: {what}")),
         Message::Edited(Ok(text)) => app.composer.replace(&text),
+        Message::GrammarRead { command, path, content } => guided::read(app, command, &path, content),
         Message::Edited(Err(why)) => app.chat.note(Level::Bad, format!("the draft is as it was: {why}")),
         Message::Copied(Ok(())) => app.say("copied"),
         Message::Copied(Err(why)) => app.chat.note(Level::Bad, format!("not copied: {why}")),

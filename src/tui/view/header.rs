@@ -59,6 +59,10 @@ fn segments(app: &App, width: u16) -> Vec<Segment> {
         let line = vec![Span::styled("TTFT ", muted), Span::styled(format::millis(ttft), text)];
         all.push(Segment { rank: 4, line });
     }
+    if let Some(guided) = &app.guided {
+        let line = vec![Span::styled(guided.grammar.to_string(), app.theme.style(Role::Accent))];
+        all.push(Segment { rank: 6, line });
+    }
     let p = &app.params;
     let short = format!("T{} k{} p{}", p.temperature, p.top_k, p.top_p);
     let rest = format!("m{} seed {}", p.min_p, p.seed.map_or("-".to_owned(), |s| s.to_string()));

@@ -183,6 +183,7 @@ fn sequences(app: &App, snapshot: &Snapshot, width: usize) -> Line<'static> {
             SequenceState::Running => format!("{} {} blk  ", view.seq, view.blocks.len()),
             SequenceState::Waiting => format!("{} waits  ", view.seq),
             SequenceState::Loading => format!("{} loads  ", view.seq),
+            SequenceState::Compiling => format!("{} compiles  ", view.seq),
             SequenceState::Preempted => format!("{} preempted  ", view.seq),
         };
         let used: usize = spans.iter().map(Span::width).sum();

@@ -69,6 +69,10 @@ fn all(app: &App, width: usize) -> Vec<Line<'static>> {
         ),
         fact(app, "weights", app.ready().map_or("-".into(), |i| format::bytes(i.weights_bytes))),
     ];
+    if c.forced_tokens > 0 {
+        let of = share(c.forced_tokens, c.generated_tokens);
+        all.push(fact(app, "forced", format!("{} tok, {of}", format::count(c.forced_tokens))));
+    }
     if c.flops > 0 {
         all.push(fact(app, "compute", over(c.flops, "GFLOP")));
     }

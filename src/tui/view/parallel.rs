@@ -65,6 +65,7 @@ fn stream(app: &App, answer: &Answer, width: usize, limit: usize) -> Vec<Line<'s
         SequenceState::Running => None,
         SequenceState::Waiting => Some("waits"),
         SequenceState::Loading => Some("loads"),
+        SequenceState::Compiling => Some("compiles"),
         SequenceState::Preempted => Some("preempted"),
     });
     if let Some(state) = state {

@@ -1,0 +1,264 @@
+//! Grammars are compiled on threads of their own while their sequences wait (vLLM:
+//! WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR); masks are made while the model computes.
+
+use super::output::Output;
+use super::plan::Plan;
+use super::scheduler::Scheduler;
+use super::sequence::Sequence;
+use super::sequences::Key;
+use super::step::Engine;
+use crate::grammar::{Compiler, GrammarError, Guide};
+use crate::model::Outputs;
+use crate::protocol::{Event, Failure, FailureKind, FinishReason, Grammar, TokenId};
+use crate::sample::TokenMask;
+use crate::text::TextModel;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A grammar may be compiled for so long.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Nothing else to do than to wait for a grammar: not longer than this before looking for commands.
+const WAIT: Duration = Duration::from_millis(5);
+/// So many masks are worth threads.
+const MANY: usize = 4;
+
+/// Compiles grammars; knows who waits for which.
+pub struct Grammars {
+    compiler: Arc<Compiler>,
+    text: Arc<TextModel>,
+    /// Started when first needed.
+    pool: Option<Pool>,
+    /// Compiled, and not asked for yet.
+    ready: Vec<Compiled>,
+    waits: Vec<Wait>,
+    /// Everything but end tokens: thoughts that an answer must follow do not end it.
+    no_end: Option<TokenMask>,
+}
+
+struct Pool {
+    jobs: Sender<Grammar>,
+    done: Receiver<Compiled>,
+}
+
+struct Compiled {
+    grammar: Grammar,
+    guide: Result<Guide, GrammarError>,
+}
+
+struct Wait {
+    key: Key,
+    grammar: Grammar,
+    since: Instant,
+}
+
+impl Grammars {
+    pub fn new(text: Arc<TextModel>) -> Self {
+        let compiler = Arc::new(Compiler::new(text.clone()));
+        Self { compiler, text, pool: None, ready: Vec::new(), waits: Vec::new(), no_end: None }
+    }
+
+    /// A guide, or later one from [`poll`](Self::poll).
+    fn ask(&mut self, key: Key, grammar: &Grammar) -> Option<Guide> {
+        if let Some(guide) = self.compiler.compiled(grammar) {
+            return Some(guide);
+        }
+        let compiler = &self.compiler;
+        let pool = self.pool.get_or_insert_with(|| Pool::start(compiler));
+        if !self.waits.iter().any(|wait| wait.grammar == *grammar) {
+            // The pool's threads end only after this sender.
+            let _ = pool.jobs.send(grammar.clone());
+        }
+        self.waits.push(Wait { key, grammar: grammar.clone(), since: Instant::now() });
+        None
+    }
+
+    /// Who need not wait any longer.
+    fn poll(&mut self) -> Vec<(Key, Result<Guide, GrammarError>)> {
+        if self.waits.is_empty() {
+            return Vec::new();
+        }
+        self.ready.extend(self.pool.iter().flat_map(|pool| pool.done.try_iter()));
+        let mut come = Vec::new();
+        for Compiled { grammar, guide } in self.ready.drain(..) {
+            for wait in self.waits.extract_if(.., |wait| wait.grammar == grammar) {
+                come.push((wait.key, guide.as_ref().map(Guide::fork).map_err(Clone::clone)));
+            }
+        }
+        for wait in self.waits.extract_if(.., |wait| wait.since.elapsed() > LONGEST) {
+            come.push((wait.key, Err(GrammarError::too_long(LONGEST))));
+        }
+        come
+    }
+
+    /// There is nothing to compute before a grammar has come.
+    pub fn wait(&mut self) {
+        let come = self.pool.as_ref().and_then(|pool| pool.done.recv_timeout(WAIT).ok());
+        self.ready.extend(come);
+    }
+
+    /// All sequences are gone.
+    pub fn reset(&mut self) {
+        self.waits.clear();
+    }
+
+    fn no_end(&mut self) -> TokenMask {
+        let text = &self.text;
+        let made = self.no_end.get_or_insert_with(|| {
+            let mut bits = vec![u32::MAX; text.vocab_size().div_ceil(32)];
+            text.end_tokens().iter().for_each(|id| bits[*id as usize / 32] &= !(1 << (id % 32)));
+            TokenMask(bits)
+        });
+        made.clone()
+    }
+}
+
+impl Pool {
+    /// As many threads as vLLM has for this: half the processors, rounded up.
+    fn start(compiler: &Arc<Compiler>) -> Self {
+        let (jobs, inbox) = channel::<Grammar>();
+        let (results, done) = channel();
+        let inbox = Arc::new(Mutex::new(inbox));
+        let threads = thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2));
+        for _ in 0..threads {
+            let (compiler, inbox, results) = (compiler.clone(), inbox.clone(), results.clone());
+            let body = move || {
+                loop {
+                    let job = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(grammar) = job else { return };
+                    let built = catch_unwind(AssertUnwindSafe(|| compiler.compile(&grammar)));
+                    let guide = built.unwrap_or_else(|_| Err(GrammarError::failed()));
+                    if results.send(Compiled { grammar, guide }).is_err() {
+                        return;
+                    }
+                }
+            };
+            thread::Builder::new()
+                .name("grammars".into())
+                .spawn(body)
+                .expect("the system can start a thread");
+        }
+        Self { jobs, done }
+    }
+}
+
+impl Engine {
+    /// A new sequence gets its guide, or waits for it.
+    pub(super) fn begin_grammar(&mut self, key: Key, events: &mut Vec<Event>) {
+        let seq = &mut self.scheduler.sequences[key];
+        let Some(guided) = seq.guided.clone() else { return };
+        match self.grammars.ask(key, &guided.grammar) {
+            Some(guide) => self.guide(key, Ok(guide), events),
+            None => seq.wait(),
+        }
+    }
+
+    /// Grammars that have been compiled since the last step.
+    pub(super) fn poll_grammars(&mut self, events: &mut Vec<Event>) {
+        for (key, guide) in self.grammars.poll() {
+            self.guide(key, guide, events);
+        }
+    }
+
+    /// A branch begins inside its grammar: behind what it took over.
+    fn guide(&mut self, key: Key, guide: Result<Guide, GrammarError>, events: &mut Vec<Event>) {
+        let Some(seq) = self.scheduler.sequences.get_mut(key) else { return };
+        let said = guide.and_then(|mut guide| {
+            let from = self.output.obeyed_from(seq).unwrap_or(seq.num_generated());
+            for token in &seq.tokens[seq.prompt_len + from..] {
+                guide.commit(*token)?;
+            }
+            Ok(guide)
+        });
+        match said {
+            Ok(guide) => {
+                seq.guide = Some(Box::new(guide));
+                seq.wait();
+            }
+            Err(why) => {
+                let request = seq.id.request;
+                let failure = Failure::new(FailureKind::Grammar, why.to_string());
+                self.output.close_request(request, &FinishReason::Error(failure), events);
+                self.take_out(request, events);
+            }
+        }
+    }
+
+    /// What each row of the step may draw.
+    pub(super) fn make_masks(&mut self, plan: &Plan) {
+        let Self { scheduler, output, grammars, text, .. } = self;
+        let mut guided = 0;
+        for (row, planned) in plan.batch.rows.iter().zip(&plan.rows) {
+            let draws = matches!(row.outputs, Outputs::Last | Outputs::Draws(_));
+            let Some(seq) = scheduler.sequences.get_mut(planned.key).filter(|_| draws) else { continue };
+            seq.mask = None;
+            if seq.guide.is_none() || seq.is_past(row) {
+                continue;
+            }
+            if output.obeys(seq) {
+                seq.mask = Some(TokenMask(Vec::new()));
+                guided += 1;
+            } else {
+                seq.mask = Some(grammars.no_end());
+            }
+        }
+        if guided > 0 {
+            fill_masks(scheduler, guided);
+            let opener = text.think_token();
+            for planned in &plan.rows {
+                if let Some(seq) = scheduler.sequences.get_mut(planned.key) {
+                    open_thoughts(seq, output, opener);
+                }
+            }
+        }
+    }
+}
+
+/// Makes the masks that are still empty; many of them on several threads.
+fn fill_masks(scheduler: &mut Scheduler, guided: usize) {
+    let empty = |seq: &&mut Sequence| seq.mask.as_ref().is_some_and(|mask| mask.0.is_empty());
+    let mut rows: Vec<&mut Sequence> = scheduler.sequences.iter_mut().filter(empty).collect();
+    let threads = thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2));
+    if guided < MANY || threads == 1 {
+        return rows.into_iter().for_each(fill_mask);
+    }
+    let share = guided.div_ceil(threads);
+    thread::scope(|scope| {
+        for rows in rows.chunks_mut(share) {
+            scope.spawn(move || rows.iter_mut().for_each(|seq| fill_mask(seq)));
+        }
+    });
+}
+
+/// Where there is none, nothing can be drawn, and that ends the sequence.
+fn fill_mask(seq: &mut Sequence) {
+    let made = seq.guide.as_mut().and_then(|guide| guide.mask().ok());
+    seq.mask = Some(TokenMask(made.unwrap_or_default()));
+}
+
+/// Before anything is said the model may still choose to think first.
+fn open_thoughts(seq: &mut Sequence, output: &Output, opener: Option<TokenId>) {
+    let free = seq.guided.as_ref().is_some_and(|guided| !guided.in_reasoning);
+    if let (Some(mask), Some(id)) = (&mut seq.mask, opener)
+        && free
+        && output.may_think(seq.id)
+        && let Some(bits) = mask.0.get_mut(id as usize / 32)
+    {
+        *bits |= 1 << (id % 32);
+    }
+}
+
+impl Output {
+    /// Whether the sequence's next token is the grammar's affair.
+    pub(super) fn obeys(&self, seq: &Sequence) -> bool {
+        self.obeyed_from(seq).is_some()
+    }
+
+    /// How many of its tokens the grammar has nothing to do with; `None`: the next one neither.
+    fn obeyed_from(&self, seq: &Sequence) -> Option<usize> {
+        let guided = seq.guided.as_ref()?;
+        if guided.in_reasoning { Some(0) } else { self.answer_from(seq.id) }
+    }
+}
