@@ -167,7 +167,9 @@ mod tests {
         .unwrap();
         assert_eq!((s.sampling.temperature, s.sampling.top_k, s.sampling.seed), (0.2, 10, None));
         assert_eq!(s.sampling.stop, ["END", "\n\n"]);
-        let lists = settings("[sampling]\nlogit_bias = { 5 = 1.5, 7 = -2 }\nbanned_token_ids = [1, 2]\nsampler_order = 'hf'\n");
+        let lists = settings(
+            "[sampling]\nlogit_bias = { 5 = 1.5, 7 = -2 }\nbanned_token_ids = [1, 2]\nsampler_order = 'hf'\n",
+        );
         let lists = lists.unwrap().sampling;
         assert_eq!((lists.logit_bias, lists.banned_token_ids), ([(5, 1.5), (7, -2.0)].into(), vec![1, 2]));
         assert_eq!(lists.sampler_order.names(), ["hf"]);

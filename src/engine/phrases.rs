@@ -37,7 +37,8 @@ fn add_breaker(text: &TextModel, breaker: &str, phrases: &mut Phrases) {
         if piece.windows(wanted.len()).any(|part| part == wanted) {
             tails.push(Vec::new());
         } else {
-            let begun = (1..wanted.len()).filter(|n| breaker.is_char_boundary(*n) && piece.ends_with(&wanted[..*n]));
+            let begun =
+                (1..wanted.len()).filter(|n| breaker.is_char_boundary(*n) && piece.ends_with(&wanted[..*n]));
             tails.extend(begun.map(|n| text.encode(&breaker[n..], Specials::Text)));
         }
         if !tails.is_empty() {

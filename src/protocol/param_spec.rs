@@ -372,7 +372,7 @@ mod tests {
             ("stop_token_ids", "five", "token ids"),
             ("bad_words", "\"\"", "a non-empty text"),
             ("stop", "\"open", "in double quotes"),
-            ("sampler_order", "top-q", "did you mean top-p"),
+            ("sampler_order", "tip-p", "did you mean top-p"),
         ] {
             let said = typed(name, text).unwrap_err();
             assert!(said.starts_with(name) && said.contains(wanted), "{said}");
@@ -395,7 +395,8 @@ mod tests {
             spec.parse(&mut back, &(spec.get)(&params).to_string()).unwrap();
         }
         assert_eq!(back, params);
-        let mut names: Vec<&str> = PARAMS.iter().flat_map(|s| s.aliases.iter().copied().chain([s.name])).collect();
+        let mut names: Vec<&str> =
+            PARAMS.iter().flat_map(|s| s.aliases.iter().copied().chain([s.name])).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "a name is used twice");
     }

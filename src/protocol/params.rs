@@ -204,11 +204,7 @@ mod tests {
             SamplingParams { logit_bias: [(3, f32::INFINITY)].into(), ..Default::default() },
             SamplingParams { adaptive_target: Some(2.0), ..Default::default() },
             SamplingParams { mirostat: 3, ..Default::default() },
-            SamplingParams {
-                repetition_max_pattern: 2,
-                repetition_min_pattern: 3,
-                ..Default::default()
-            },
+            SamplingParams { repetition_max_pattern: 2, repetition_min_pattern: 3, ..Default::default() },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }

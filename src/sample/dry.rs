@@ -90,7 +90,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn found(tokens: &[TokenId], breakers: &[(TokenId, Vec<TokenId>)], allowed: usize) -> Vec<(TokenId, usize)> {
+    fn found(
+        tokens: &[TokenId],
+        breakers: &[(TokenId, Vec<TokenId>)],
+        allowed: usize,
+    ) -> Vec<(TokenId, usize)> {
         let mut phrases = Phrases::default();
         for (head, tail) in breakers {
             phrases.breakers.entry(*head).or_default().push(tail.clone());

@@ -134,9 +134,7 @@ impl<'a> Chain<'a> {
             Stage::TypicalP => p.typical_p < 1.0,
             Stage::TopP => p.top_p < 1.0,
             Stage::MinP => p.min_p > 0.0,
-            Stage::Xtc => {
-                p.xtc_threshold <= 0.5 && self.numbers[1] < f64::from(p.xtc_probability)
-            }
+            Stage::Xtc => p.xtc_threshold <= 0.5 && self.numbers[1] < f64::from(p.xtc_probability),
             Stage::AdaptiveP => p.adaptive_target.is_some(),
         }
     }
