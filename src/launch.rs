@@ -3,7 +3,7 @@
 
 use crate::config::{
     self, BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags,
-    InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, ScreenArgs, Settings,
+    InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, ScoreArgs, ScreenArgs, Settings,
     TemplateArgs, TokenizeArgs,
 };
 use crate::grammar::{Compiler, GrammarError, State};
@@ -12,7 +12,7 @@ use crate::open;
 use crate::protocol::{Grammar, Guided, Message, Prompt, Request, RequestId, Role, ToolHandle};
 use crate::script::{self, Piece, Printer, Quit, Status, Stdin, Tool, View, written};
 use crate::store::{IfMissing, ReplayModels, ScreenModels, Store, Traces, tensor_rows};
-use crate::text::{ChatTemplate, Specials, TemplateError};
+use crate::text::{ChatTemplate, Specials, TemplateError, TextModel};
 use crate::tools;
 use crate::trace::{self, ReplayOptions, TraceError};
 use crate::tui::{self, Ended, Models, ScreenOptions};
@@ -49,6 +49,7 @@ fn command(cli: Cli) -> Result<Status, Quit> {
         Command::Run(args) => run(&args),
         Command::Models(command) => models(&command),
         Command::Inspect(command) => inspect(&command),
+        Command::Score(args) => score(&args),
         Command::Replay(args) => replay(&args),
         Command::Bench(BenchCommand::Speed(args)) => measure::speed(&args),
         Command::Bench(BenchCommand::Prefix(args)) => measure::prefix(&args),
@@ -251,12 +252,7 @@ fn inspect(command: &InspectCommand) -> Result<Status, Quit> {
 fn tokenize(args: &TokenizeArgs) -> Result<Status, Quit> {
     let text = match &args.text {
         Some(text) => text.clone(),
-        None => {
-            let mut bytes = Vec::new();
-            let read = io::Read::read_to_end(&mut io::stdin(), &mut bytes);
-            read.map_err(|e| Quit::new(Status::Failed, format!("cannot read stdin: {e}")))?;
-            script::decode(bytes, "stdin")?
-        }
+        None => stdin()?,
     };
     let found = Context::read(Vec::new())?.store.obtain(&args.model, IfMissing::Refuse, true)?;
     let model = open::text_model(&gguf(&found.path)?, None)?;
@@ -363,6 +359,41 @@ fn logits(args: &LogitsArgs) -> Result<Status, Quit> {
     let mut handle = open::engine(&found, None, None, context.settings.options.engine.clone());
     let rows = script::logits(&mut handle, &args.ids, args.top)?;
     written(script::print_logits(&mut io::stdout().lock(), &args.ids, &rows, args.json))
+}
+
+// ---- score ----
+
+fn score(args: &ScoreArgs) -> Result<Status, Quit> {
+    let context = Context::read(args.engine.given())?;
+    let (model, file) = args.model_and_file(|word| Path::new(word).is_file());
+    let text = match file {
+        Some(file) => script::read_file(Path::new(file))?,
+        None => stdin()?,
+    };
+    let wanted = model.unwrap_or(&context.settings.options.model);
+    let found = context.store.obtain(wanted, IfMissing::Ask, false)?;
+    let file = gguf(&found.path)?;
+    let text = scored_text(&open::text_model(&file, None)?, &text)?;
+    let mut handle = open::engine(&found, Some(file), None, context.settings.options.engine.clone());
+    let cut = script::Windows { window: args.window, stride: args.stride };
+    let score = script::score(&mut handle, &text, cut)?;
+    written(script::print_score(&mut io::stdout().lock(), &score, args.tokens, args.json))
+}
+
+/// What looks like a special token in a text is text.
+fn scored_text(model: &TextModel, text: &str) -> Result<script::Text, Quit> {
+    let ids = model.encode(text, Specials::Text);
+    let begun = if ids.is_empty() { Vec::new() } else { model.prompt(&Prompt::Text(text.to_owned()))?.ids };
+    let begin = begun[..begun.len() - ids.len()].to_vec();
+    let pieces = ids.iter().map(|id| (model.piece_text(*id), model.piece(*id).len())).collect();
+    Ok(script::Text { begin, ids, pieces })
+}
+
+fn stdin() -> Result<String, Quit> {
+    let mut bytes = Vec::new();
+    let read = io::Read::read_to_end(&mut io::stdin(), &mut bytes);
+    read.map_err(|e| Quit::new(Status::Failed, format!("cannot read stdin: {e}")))?;
+    script::decode(bytes, "stdin")
 }
 
 // ---- doctor, paths ----

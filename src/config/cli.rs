@@ -30,6 +30,9 @@ pub enum Command {
     /// Look inside a model without chatting
     #[command(subcommand)]
     Inspect(InspectCommand),
+    /// How well a model expects a text: perplexity, and every token's log-probability and rank
+    #[command(after_help = SCORE_HELP)]
+    Score(Box<ScoreArgs>),
     /// The screen over a recorded session (`--trace`): no model needed
     Replay(ReplayArgs),
     /// Measure speed
@@ -55,6 +58,51 @@ a single word is taken for a model when it names one or looks like a path, and f
   glassbox run \"Why is the sky blue?\"
   git diff | glassbox run qwen2.5-coder-0.5b \"Explain this change\" -n 200
   glassbox run smollm2-135m \"Say hi\" --json --logprobs 5 --temp 0";
+
+const SCORE_HELP: &str = "\
+A single word is the text's file when there is such a file (or -), else the model. A text longer than a
+window is read in several: each begins `stride` tokens after the one before and scores only what that
+did not hold, so that every token is scored once, with at least window - stride tokens before it. Where
+the model has a begin token each window starts with it; else the text's first token is not scored.
+
+  glassbox score smollm2-135m README.md
+  git log | glassbox score --json | jq .perplexity";
+
+/// A text, and how it is read.
+#[derive(Args, Clone, Debug)]
+pub struct ScoreArgs {
+    /// A model's name or path, then the text's file; - is stdin [default: the default model, stdin]
+    #[arg(value_name = "MODEL] [FILE", num_args = 0..=2, value_hint = ValueHint::FilePath)]
+    pub words: Vec<String>,
+    /// Tokens read at once [default: the context, at most 2048]
+    #[arg(long, value_name = "TOKENS")]
+    pub window: Option<usize>,
+    /// How far the next window lies from the one before [default: half a window]
+    #[arg(long, value_name = "TOKENS")]
+    pub stride: Option<usize>,
+    /// A line for every token: id, log-probability, rank, text
+    #[arg(long)]
+    pub tokens: bool,
+    /// One JSON object, with every token
+    #[arg(long, conflicts_with = "tokens")]
+    pub json: bool,
+    #[command(flatten)]
+    pub engine: EngineFlags,
+}
+
+impl ScoreArgs {
+    /// The model, if one is named, and the text's file; `None` is stdin. `is_file` knows what there is.
+    pub fn model_and_file(&self, is_file: impl Fn(&str) -> bool) -> (Option<&str>, Option<&str>) {
+        let is_text = |word: &str| word == "-" || (!word.ends_with(".gguf") && is_file(word));
+        let file = |word: &'_ String| word != "-";
+        match &self.words[..] {
+            [] => (None, None),
+            [word] if is_text(word) => (None, Some(word.as_str()).filter(|_| file(word))),
+            [model] => (Some(model), None),
+            [model, word, ..] => (Some(model), Some(word.as_str()).filter(|_| file(word))),
+        }
+    }
+}
 
 /// The screen.
 #[derive(Args, Clone, Debug, Default)]

@@ -372,7 +372,7 @@ mod tests {
             ("stop_token_ids", "five", "token ids"),
             ("bad_words", "\"\"", "a non-empty text"),
             ("stop", "\"open", "in double quotes"),
-            ("sampler_order", "top-q", "did you mean top-p"),
+            ("sampler_order", "tip-p", "did you mean top-p"),
         ] {
             let said = typed(name, text).unwrap_err();
             assert!(said.starts_with(name) && said.contains(wanted), "{said}");

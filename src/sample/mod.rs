@@ -26,6 +26,8 @@ mod steer;
 #[cfg(test)]
 mod tests;
 mod trace;
+#[cfg(test)]
+mod twin;
 
 pub use pipeline::{Scratch, sample};
 pub use random::uniform;

@@ -166,12 +166,7 @@ fn chunk_max(chunk: &[f32]) -> f32 {
     for (lane, x) in rest.iter().enumerate() {
         lanes[lane] = larger(*x, lanes[lane]);
     }
-    for half in [8, 4, 2, 1] {
-        for lane in 0..half {
-            lanes[lane] = larger(lanes[lane], lanes[lane + half]);
-        }
-    }
-    lanes[0]
+    lanes.into_iter().fold(f32::NEG_INFINITY, larger)
 }
 
 /// As the machine's own maximum, which `f32::max` with its care for NaN is not.

@@ -126,10 +126,13 @@ wide! {
 #[inline(always)]
 fn moments_kernel(stretch: &[f32], max: f32) -> (f64, f64, f64) {
     let (mut counts, mut sums, mut squares) = ([0.0f32; LANES], [0.0f32; LANES], [0.0f32; LANES]);
-    for group in stretch.chunks(LANES) {
-        for (lane, x) in group.iter().enumerate() {
-            let open = *x > f32::NEG_INFINITY;
-            let d = if open { x - max } else { 0.0 };
+    let (full, rest) = stretch.as_chunks::<LANES>();
+    let mut last = [f32::NEG_INFINITY; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    for group in full.iter().chain([&last]) {
+        for lane in 0..LANES {
+            let open = group[lane] > f32::NEG_INFINITY;
+            let d = if open { group[lane] - max } else { 0.0 };
             counts[lane] += if open { 1.0 } else { 0.0 };
             sums[lane] += d;
             squares[lane] += d * d;

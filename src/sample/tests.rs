@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::protocol::Stage;
+use crate::protocol::{LogprobsMode, SamplerOrder, Stage};
 
 /// Everything off: the row's own distribution.
 fn plain() -> SamplingParams {
@@ -225,8 +225,26 @@ fn drawn_frequencies_follow_the_claimed_distribution() {
         SamplingParams { top_p: 0.7, ..plain() },
         SamplingParams { min_p: 0.2, ..plain() },
         SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..plain() },
+        SamplingParams { temperature: 1.0, dynatemp_range: 0.5, dynatemp_exponent: 1.3, ..plain() },
+        SamplingParams { top_n_sigma: 0.7, ..plain() },
+        SamplingParams { typical_p: 0.5, ..plain() },
+        SamplingParams { xtc_probability: 1.0, xtc_threshold: 0.015, ..plain() },
+        SamplingParams { mirostat: 1, mirostat_tau: 3.0, ..plain() },
+        SamplingParams { mirostat: 2, mirostat_tau: 3.0, ..plain() },
+        SamplingParams { adaptive_target: Some(0.02), top_k: 30, ..plain() },
+        SamplingParams { repetition_penalty: 1.8, ..plain() },
+        SamplingParams { frequency_penalty: 0.9, ..plain() },
+        SamplingParams { presence_penalty: 1.5, penalty_last_n: Some(3), ..plain() },
+        SamplingParams { dry_multiplier: 1.2, dry_allowed_length: 1, ..plain() },
+        SamplingParams { logit_bias: [(5, 4.0), (6, -3.0)].into(), ..plain() },
+        SamplingParams { banned_token_ids: vec![0, 1, 2], ..plain() },
+        SamplingParams { allowed_token_ids: vec![9, 4, 250, 4], ..plain() },
+        SamplingParams { sampler_order: order("llama.cpp"), temperature: 1.5, top_p: 0.8, ..plain() },
+        SamplingParams { sampler_order: order("vllm"), temperature: 1.5, min_p: 0.3, top_p: 0.8, ..plain() },
     ];
     for params in cases {
+        let tokens = [0, 131, 7, 0, 131, 0, 131];
+        let row = |params| SampleRow { tokens: &tokens, prompt_len: 2, ..row(params) };
         let trace = *draw(&logits, &SampleRow { trace: 300, ..row(&params) }).unwrap().trace.unwrap();
         let mut counts = vec![0u64; 300];
         let mut scratch = Scratch::default();
@@ -255,6 +273,166 @@ fn drawn_frequencies_follow_the_claimed_distribution() {
         let bound = d * (1.0 - 2.0 / (9.0 * d) + 3.72 * (2.0 / (9.0 * d)).sqrt()).powi(3);
         assert!(chi < bound, "chi-square {chi:.1} over {d} for {params:?}, bound {bound:.1}");
     }
+}
+
+fn order(name: &str) -> SamplerOrder {
+    SamplerOrder::parse([name]).unwrap()
+}
+
+/// XTC acts as often as it should, and its coin has nothing to do with the draw.
+#[test]
+fn xtc_acts_as_often_as_its_probability_says() {
+    let params = SamplingParams { xtc_probability: 0.3, xtc_threshold: 0.1, ..plain() };
+    let acted = |seed| {
+        let trace = draw(&glossary(), &SampleRow { seed, trace: 5, ..row(&params) }).unwrap().trace.unwrap();
+        survivors(&trace, Stage::Xtc) == 2
+    };
+    let times = (0..10_000).filter(|seed| acted(*seed)).count();
+    // Five standard deviations of a coin of 0.3 tossed 10,000 times.
+    assert!(times.abs_diff(3000) < 230, "{times}");
+}
+
+/// The token with A to D above 0.1: only D stays of them, and E below.
+#[test]
+fn xtc_leaves_the_least_likely_of_the_likely() {
+    let params = SamplingParams { xtc_probability: 1.0, xtc_threshold: 0.1, ..plain() };
+    assert_eq!(printed(&traced(&glossary(), &params)), ["0.00", "0.00", "0.00", "0.60", "0.40"]);
+    let none = SamplingParams { xtc_threshold: 0.5, ..params };
+    assert_eq!(printed(&traced(&glossary(), &none))[0], "0.40", "one alone above it stays");
+}
+
+/// What was drawn, after the edits: logits as the processed distribution has them.
+fn edited(params: &SamplingParams, row: SampleRow) -> Vec<f32> {
+    let params = SamplingParams { logprobs_mode: LogprobsMode::Processed, ..params.clone() };
+    let row = SampleRow { params: &params, top: 5, ..row };
+    let mut logits = vec![f32::NEG_INFINITY; 4];
+    for top in draw(&[2.0, -2.0, 4.0, 1.0], &row).unwrap().top {
+        logits[top.id as usize] = top.logit;
+    }
+    logits
+}
+
+/// M07: applied once however often the token occurred. M08: a negative logit gets less likely.
+#[test]
+fn m07_m08_the_repetition_penalty_acts_once_and_always_downwards() {
+    let params = SamplingParams { repetition_penalty: 1.5, ..plain() };
+    let mut tokens = vec![0; 80];
+    tokens.extend([1, 1]);
+    for prompt_len in [40, 82] {
+        let row = SampleRow { tokens: &tokens, prompt_len, ..row(&params) };
+        assert_eq!(edited(&params, row), [2.0 / 1.5, -3.0, 4.0, 1.0], "prompt and answer count");
+    }
+}
+
+#[test]
+fn frequency_and_presence_look_at_the_answer_alone_or_at_the_window() {
+    let params = SamplingParams { frequency_penalty: 0.5, presence_penalty: 0.25, ..plain() };
+    let edited = |params: &SamplingParams| {
+        edited(params, SampleRow { tokens: &[0, 2, 2, 3, 2], prompt_len: 2, ..row(params) })
+    };
+    assert_eq!(edited(&params), [2.0, -2.0, 4.0 - 1.0 - 0.25, 1.0 - 0.75]);
+    let window = SamplingParams { penalty_last_n: Some(4), ..params.clone() };
+    assert_eq!(edited(&window), [2.0, -2.0, 4.0 - 1.5 - 0.25, 1.0 - 0.75]);
+    let none = SamplingParams { penalty_last_n: Some(0), ..params };
+    assert_eq!(edited(&none), [2.0, -2.0, 4.0, 1.0]);
+}
+
+#[test]
+fn what_a_request_forbids_is_gone_and_the_rest_is_untouched() {
+    const NO: f32 = f32::NEG_INFINITY;
+    let phrases = Phrases { bad_words: vec![vec![1], vec![3, 2]], breakers: BTreeMap::new() };
+    let ends = |params, tokens| SampleRow { tokens, prompt_len: 1, end_tokens: &[3], ..row(params) };
+    let min = SamplingParams { min_tokens: 2, stop_token_ids: vec![1], ..plain() };
+    assert_eq!(edited(&min, ends(&min, &[0, 0])), [2.0, NO, 4.0, NO]);
+    assert_eq!(edited(&min, ends(&min, &[0, 0, 0])), [2.0, -2.0, 4.0, 1.0]);
+    let plain = plain();
+    let bad = |tokens| SampleRow { phrases: &phrases, ..ends(&plain, tokens) };
+    assert_eq!(edited(&plain, bad(&[3, 0])), [2.0, NO, 4.0, 1.0], "the prompt's 3 is not the answer's");
+    assert_eq!(edited(&plain, bad(&[0, 3])), [2.0, NO, NO, 1.0]);
+    let lists = SamplingParams {
+        banned_token_ids: vec![0],
+        allowed_token_ids: vec![3, 0, 2],
+        logit_bias: [(3, 0.5)].into(),
+        ..plain.clone()
+    };
+    assert_eq!(edited(&lists, row(&lists)), [NO, NO, 4.0, 1.5]);
+}
+
+/// A grammar that allows few tokens becomes a list, one that forbids few a masked row: both the same.
+#[test]
+fn a_mask_of_any_density_forbids_exactly_what_it_says() {
+    let logits: Vec<f32> = (0..20_000).map(|i| ((i * 31) % 977) as f32 / 100.0).collect();
+    let params = SamplingParams { top_k: 50, ..plain() };
+    for every in [1, 2, 3, 500] {
+        let mut bits = vec![0u32; 20_000 / 32];
+        (0..20_000).filter(|id| id % every == 0).for_each(|id| bits[id / 32] |= 1 << (id % 32));
+        let mask = TokenMask(bits);
+        let row = SampleRow { mask: Some(&mask), trace: 20_000, ..row(&params) };
+        let trace = draw(&logits, &row).unwrap().trace.unwrap();
+        assert_eq!(survivors(&trace, Stage::Grammar), 20_000usize.div_ceil(every));
+        for c in &trace.candidates {
+            assert_eq!(c.cut_by == Some(Stage::Grammar), c.id as usize % every != 0, "{}", c.id);
+        }
+        assert_eq!(trace.candidates.iter().filter(|c| c.cut_by.is_none()).count(), 50.min(20_000 / every));
+    }
+}
+
+#[test]
+fn processed_logprobs_are_of_what_is_drawn_from() {
+    let params = SamplingParams { top_k: 3, logprobs_mode: LogprobsMode::Processed, ..plain() };
+    let sampled = draw(&glossary(), &SampleRow { top: 5, ..row(&params) }).unwrap();
+    let top: Vec<_> = sampled.top.iter().map(|t| format!("{:.2}", t.logprob.exp())).collect();
+    assert_eq!(top, ["0.50", "0.31", "0.19"]);
+    assert_eq!(sampled.rank as usize, 1 + sampled.token as usize);
+    // Greedy: of the distribution that the likeliest was taken from.
+    let greedy = SamplingParams { temperature: 0.0, banned_token_ids: vec![0], ..params };
+    let sampled = draw(&glossary(), &SampleRow { top: 2, ..row(&greedy) }).unwrap();
+    assert_eq!((sampled.token, sampled.rank, sampled.top.len()), (1, 1, 2));
+    assert!((sampled.logprob.exp() - 0.25 / 0.6).abs() < 1e-6);
+}
+
+/// A scored row tells of the token that is asked for.
+#[test]
+fn a_target_is_scored_with_its_rank() {
+    let params = plain();
+    let sampled = draw(&glossary(), &SampleRow { draw: false, target: Some(2), ..row(&params) }).unwrap();
+    assert_eq!((sampled.token, sampled.rank), (2, 3));
+    assert!((sampled.logprob - 0.15f32.ln()).abs() < 1e-6);
+}
+
+/// Mirostat comes to the surprise it aims at, from either side.
+#[test]
+fn mirostat_reaches_its_target() {
+    let logits: Vec<f32> = (1..2000).map(|i| -1.1 * (i as f32).ln()).collect();
+    for (version, tau) in [(1, 3.0), (2, 3.0), (2, 5.0)] {
+        let params = SamplingParams { mirostat: version, mirostat_tau: tau, ..plain() };
+        let params = SamplingParams { logprobs_mode: LogprobsMode::Processed, ..params };
+        let (mut state, mut bits) = (SamplerState::default(), 0.0);
+        for seed in 0..2000 {
+            let sampled = draw(&logits, &SampleRow { seed, state, ..row(&params) }).unwrap();
+            state = sampled.state;
+            bits -= sampled.logprob / std::f32::consts::LN_2 / 2000.0;
+        }
+        assert!((bits - tau).abs() < 0.15, "version {version}: {bits} bits for {tau}");
+    }
+}
+
+/// Adaptive-p draws tokens of about the target's probability, and makes up for those before.
+#[test]
+fn adaptive_p_aims_at_its_probability() {
+    let params = SamplingParams { adaptive_target: Some(0.15), ..plain() };
+    let sampled = draw(&glossary(), &row(&params)).unwrap();
+    let trace = traced(&glossary(), &params);
+    let likeliest = trace.candidates.iter().max_by(|a, b| a.probability.total_cmp(&b.probability)).unwrap();
+    assert_eq!(likeliest.id, 2, "C has 0.15");
+    let (sum, weight) = sampled.state.drawn.unwrap();
+    let drawn = [0.40, 0.25, 0.15, 0.12, 0.08][sampled.token as usize];
+    assert!((weight - 10.0).abs() < 1e-4 && (sum - (drawn + 0.9 * 1.5)).abs() < 1e-4);
+    // After many sure tokens an unlikely one is wanted.
+    let row = SampleRow { state: SamplerState { mu: None, drawn: Some((10.0, 10.0)) }, ..row(&params) };
+    let trace = draw(&glossary(), &SampleRow { trace: 5, ..row }).unwrap().trace.unwrap();
+    let likeliest = trace.candidates.iter().max_by(|a, b| a.probability.total_cmp(&b.probability)).unwrap();
+    assert_eq!(likeliest.id, 4);
 }
 
 /// A row as wide as Qwen's vocabulary through every path.

@@ -177,7 +177,7 @@ pub fn print_logits(
 }
 
 /// In quotes, on one line, harmless.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     visible(&format!("{text:?}")).into_owned()
 }
 

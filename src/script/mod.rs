@@ -7,7 +7,7 @@
 //! - `run`: a request from submission to its end, under interruption and closed pipes
 //! - `input`: stdin, files and words -> the prompt
 //! - `answer`, `output`, `json`: what came back, and its three forms
-//! - `models`, `inspect`, `doctor`, `settings`: reports
+//! - `models`, `inspect`, `score`, `doctor`, `settings`: reports
 //! - `signals`: Ctrl-C and its like, as messages
 //! - `status`: how a command ends
 
@@ -24,6 +24,7 @@ mod models;
 mod output;
 mod progress;
 mod run;
+mod score;
 mod settings;
 mod signals;
 mod status;
@@ -40,6 +41,7 @@ pub use models::{FileCard, FormatRow, ModelCard, ModelRow, print_card, print_lis
 pub use output::{Printer, View};
 pub use progress::Progress;
 pub use run::{answer, wait_until_ready};
+pub use score::{Score, Text, Windows, print_score, score};
 pub use settings::{print_exactly, print_paths, print_settings};
 pub use signals::{Signal, signals, unless_signalled};
 pub use status::{Quit, Status, written};

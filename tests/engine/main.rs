@@ -25,6 +25,7 @@ mod policies;
 mod priority;
 mod real;
 mod records;
+mod sampling;
 mod scheduling;
 mod threads;
 mod tiers;

@@ -1,0 +1,84 @@
+//! `glassbox score`: perplexity, log-probabilities and ranks against transformers' logits on the tiny
+//! random checkpoints, summed here in double precision.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use glassbox::config::EngineSettings;
+use glassbox::open;
+use glassbox::protocol::TokenId;
+use glassbox::script::{Score, Text, Windows, score};
+use glassbox::weights::{Found, Origin};
+use safetensors::SafeTensors;
+use support::fixture;
+
+struct Golden(Vec<u8>);
+
+impl Golden {
+    fn bytes<const N: usize>(&self, name: &str) -> Vec<[u8; N]> {
+        let tensors = SafeTensors::deserialize(&self.0).unwrap();
+        let data = tensors.tensor(name).unwrap().data().to_vec();
+        data.chunks_exact(N).map(|b| b.try_into().unwrap()).collect()
+    }
+
+    fn ids(&self) -> Vec<TokenId> {
+        self.bytes("c.input_ids").into_iter().map(|b| i64::from_le_bytes(b) as TokenId).collect()
+    }
+
+    /// One row for each of the ids.
+    fn rows(&self, count: usize) -> Vec<Vec<f64>> {
+        let all: Vec<f64> =
+            self.bytes("c.prefill_logits").into_iter().map(|b| f32::from_le_bytes(b).into()).collect();
+        all.chunks_exact(all.len() / count).map(<[f64]>::to_vec).collect()
+    }
+}
+
+fn scored(model: &str, ids: &[TokenId], cut: Windows) -> Score {
+    let found = Found {
+        name: model.into(),
+        path: fixture(&format!("gguf/{model}.gguf")),
+        origin: Origin::Path,
+        reasoning: None,
+    };
+    let mut handle = open::engine(&found, None, None, EngineSettings::default());
+    let pieces = ids.iter().map(|id| (id.to_string(), 1)).collect();
+    score(&mut handle, &Text { begin: vec![], ids: ids.to_vec(), pieces }, cut).unwrap()
+}
+
+#[test]
+fn perplexity_is_that_of_transformers_logits() {
+    for model in ["llama", "qwen2", "gemma3_text_std"] {
+        let golden = Golden(std::fs::read(fixture(&format!("golden/{model}.safetensors"))).unwrap());
+        let ids = golden.ids();
+        let rows = golden.rows(ids.len());
+        let mut nll = 0.0;
+        let ours = scored(model, &ids, Windows::default());
+        assert_eq!(ours.tokens().count(), ids.len() - 1);
+        for ((row, next), (id, logprob, rank)) in rows.iter().zip(&ids[1..]).zip(ours.tokens()) {
+            let logit = row[*next as usize];
+            let expected = logit - row.iter().map(|x| x.exp()).sum::<f64>().ln();
+            nll -= expected;
+            assert_eq!(id, *next);
+            assert!((f64::from(logprob) - expected).abs() < 0.02, "{model}: {logprob} for {expected}");
+            // Among logits so near each other rounding may turn an order.
+            let above = |margin: f64| row.iter().filter(|x| **x >= logit + margin).count();
+            assert!((above(0.02)..=above(-0.02)).contains(&(rank as usize)), "{model}: rank {rank}");
+        }
+        let perplexity = (nll / (ids.len() - 1) as f64).exp();
+        println!("{model}: {} for {perplexity}", ours.perplexity());
+        assert!((ours.perplexity() / perplexity - 1.0).abs() < 0.005, "{model}");
+    }
+}
+
+/// In windows every token is scored once, and a window that holds all is as none.
+#[test]
+fn windows_score_every_token_once() {
+    let ids: Vec<TokenId> = (0..200).map(|i| (i * 37 + 11) % 380).collect();
+    let whole = scored("llama", &ids, Windows { window: Some(200), stride: None });
+    let cut = scored("llama", &ids, Windows { window: Some(64), stride: Some(16) });
+    let of = |score: &Score| score.tokens().map(|token| token.0).collect::<Vec<_>>();
+    assert_eq!((of(&whole), of(&cut)), (ids[1..].to_vec(), ids[1..].to_vec()));
+    let first = |score: &Score| score.tokens().take(63).collect::<Vec<_>>();
+    assert_eq!(first(&whole), first(&cut), "the first window has the same past");
+    assert_ne!(whole.tokens().last(), cut.tokens().last(), "the last sees less of it");
+}
