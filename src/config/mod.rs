@@ -22,7 +22,7 @@ pub use cli::{
 };
 pub use compared::{Compared, Comparison};
 pub use file::{ConfigError, from_environment, from_file};
-pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, SamplingFlags, ShowReasoning};
+pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, RunTools, SamplingFlags, ShowReasoning};
 pub use options::{Device, Options, SETTINGS, SettingSpec, parse_bytes};
 pub use paths::Paths;
 pub use resolve::{Given, Origin, SettingRow, Settings};

@@ -7,6 +7,7 @@
 //! - `run`: a request from submission to its end, under interruption and closed pipes
 //! - `input`: stdin, files and words -> the prompt
 //! - `answer`, `output`, `json`: what came back, and its three forms
+//! - `tools`: the calls of an answer carried out, and what they give back
 //! - `models`, `inspect`, `doctor`, `settings`: reports
 //! - `signals`: Ctrl-C and its like, as messages
 //! - `status`: how a command ends
@@ -27,6 +28,7 @@ mod run;
 mod settings;
 mod signals;
 mod status;
+mod tools;
 #[cfg(test)]
 mod tests;
 
@@ -41,3 +43,4 @@ pub use run::{answer, wait_until_ready};
 pub use settings::{print_exactly, print_paths, print_settings};
 pub use signals::{Signal, signals, unless_signalled};
 pub use status::{Quit, Status, written};
+pub use tools::{ToolRunner, answer_with_tools};
