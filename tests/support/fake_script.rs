@@ -96,11 +96,9 @@ pub fn part(before: &[(Channel, String)], channel: Channel, text: &str) -> Optio
                     name: rest.split('"').next().map(str::to_owned),
                     arguments: String::new(),
                 },
-                None => ToolCallDelta {
-                    index: begun - 1,
-                    arguments: text.to_owned(),
-                    ..ToolCallDelta::default()
-                },
+                None => {
+                    ToolCallDelta { index: begun - 1, arguments: text.to_owned(), ..ToolCallDelta::default() }
+                }
             }))
         }
         Channel::Marker => None,

@@ -102,24 +102,18 @@ fn a_server_that_changes_its_tools_is_asked_again() {
 
 #[test]
 fn servers_end_with_the_front_end() {
-    let mut kept = Kept::of(&server("files", &[], ""));
+    // A word that no other server's command has.
+    let mut kept = Kept::of(&server("files", &["of-the-last-test"], ""));
     kept.start("slow", "{}", RunHow::AsDeclared);
-    let mine = || {
-        let own = std::env::current_exe().unwrap();
-        let folders = std::fs::read_dir("/proc").unwrap().flatten();
-        folders
-            .filter(|p| std::fs::read_link(p.path().join("exe")).is_ok_and(|exe| exe == own))
-            .filter(|p| {
-                let status = std::fs::read_to_string(p.path().join("status")).unwrap_or_default();
-                status.contains(&format!("PPid:\t{}\n", std::process::id()))
-            })
-            .map(|p| p.file_name().into_string().unwrap())
-            .collect::<Vec<_>>()
+    let processes = || {
+        let is_it = |process: &String| {
+            let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            line.split(|b| *b == 0).any(|word| word == b"of-the-last-test")
+        };
+        let names = std::fs::read_dir("/proc").unwrap().flatten().map(|p| p.file_name());
+        names.filter_map(|name| name.into_string().ok()).filter(is_it).collect::<Vec<_>>()
     };
-    // Other tests of this process start servers too: this one's are those that end now.
-    let before = mine();
-    assert!(!before.is_empty());
+    let [server] = &processes()[..] else { panic!("{:?}", processes()) };
     drop(kept);
-    let after = mine();
-    assert!(before.iter().any(|process| !after.contains(process)), "{before:?}");
+    assert!(is_gone(server));
 }
