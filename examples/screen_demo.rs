@@ -1,6 +1,8 @@
 //! The screen over an engine that says canned answers: to look at the screen without a model.
 //!
 //! `screen_demo` starts with a model, `screen_demo --fresh` with none (the download is played too).
+//! Asked about the weather the model calls a tool: of `Oslo` (`weather`), of two places (`two`), again
+//! and again (`forever`).
 //! Three inputs exist for tests: the model names `./panic` (panics in the screen's thread), `./broken`
 //! (does not load), and the message `panic` (the engine's thread panics).
 
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
         model: after("--model"),
         ..ScreenOptions::default()
     };
-    match tui::run(options, Box::new(demo), None) {
+    match tui::run(options, Box::new(demo), tools()) {
         Ok(Ended::Quit) => ExitCode::SUCCESS,
         Ok(Ended::Signal(number)) => ExitCode::from(128 + number as u8),
         Err(error) => {
@@ -47,6 +49,18 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// One tool, for real: it echoes.
+fn tools() -> Option<ToolHandle> {
+    let file = std::env::temp_dir().join(format!("glassbox-demo-tools-{}.toml", std::process::id()));
+    let declared = "[[tool]]\nname = \"get_weather\"\ndescription = \"The weather in a city, now\"\n\
+                    parameters = { city = \"string\" }\n\
+                    command = [\"echo\", \"{city}: 3 °C, light rain\"]\ndry_run = false\n\n\
+                    [[tool]]\nname = \"list_files\"\ndescription = \"What is in a folder\"\n\
+                    parameters = { folder = \"string\" }\ncommand = [\"ls\", \"--\", \"{folder}\"]\n";
+    std::fs::write(&file, declared).ok()?;
+    Some(glassbox::tools::open(file))
 }
 
 impl Models for Demo {

@@ -3,14 +3,14 @@
 
 use crate::config::{
     self, BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags,
-    InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, ScoreArgs, ScreenArgs, Settings,
+    InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs, ScreenArgs, Settings,
     TemplateArgs, TokenizeArgs,
 };
 use crate::grammar::{Compiler, GrammarError, State};
 use crate::measure;
 use crate::open;
-use crate::protocol::{Grammar, Guided, Message, Prompt, Request, RequestId, Role, ToolHandle};
-use crate::script::{self, Piece, Printer, Quit, Status, Stdin, Tool, View, written};
+use crate::protocol::{Grammar, Guided, Message, Prompt, Request, RequestId, Role, RunHow, ToolHandle, Tools};
+use crate::script::{self, Piece, Printer, Quit, Status, Stdin, Tool, ToolRunner, View, written};
 use crate::store::{IfMissing, ReplayModels, ScreenModels, Store, Traces, tensor_rows};
 use crate::text::{ChatTemplate, Specials, TemplateError, TextModel};
 use crate::tools;
@@ -120,7 +120,9 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
     let model = gguf(&found.path)?;
     let settings = context.settings_for(&model);
     let prompt = if args.raw { Prompt::Text(prompt) } else { chat(args.chat.system.as_deref(), prompt) };
+    let (tools, runner) = tools_of_run(args, settings.options.tool_rounds)?;
     let request = Request {
+        tools,
         n: args.choices,
         beam: args.beam.search(),
         best_of: args.best_of,
@@ -150,12 +152,42 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
     let answered = runtime.block_on(async {
         let mut signals = script::signals();
         let info = script::wait_until_ready(&mut handle, &mut printer, &mut signals).await?;
-        script::answer(&mut handle, info, request, &mut printer, &mut signals).await
+        match runner {
+            None => script::answer(&mut handle, info, request, &mut printer, &mut signals).await,
+            Some(runner) => {
+                script::answer_with_tools(&mut handle, info, request, &mut printer, &mut signals, runner)
+                    .await
+            }
+        }
     });
     if keeps {
         handle.shut_down(LEAVING);
     }
     answered
+}
+
+/// What the model is told of, and who carries its calls out, if anyone does. Without that nothing is
+/// started, not even a server to ask what it offers.
+fn tools_of_run(args: &RunArgs, rounds: u32) -> Result<(Tools, Option<ToolRunner>), Quit> {
+    let usage = |message: String| Quit::new(Status::Usage, message);
+    let Some(path) = &args.tools else { return Ok((Tools::default(), None)) };
+    let declared = tools::declared(path).map_err(|e| usage(e.to_string()))?;
+    let Some(how) = args.run_tools else {
+        let not_started = declared.servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>();
+        if !not_started.is_empty() && !args.quiet {
+            eprintln!("glassbox: not started without --run-tools: {}", not_started.join(", "));
+        }
+        let tools = declared.tools.into_iter().map(|local| local.tool).collect();
+        return Ok((Tools { tools, ..Tools::default() }, None));
+    };
+    if args.choices > 1 {
+        return Err(usage("--run-tools goes on from one answer: --choices 1".into()));
+    }
+    let how = match how {
+        RunTools::Dry => RunHow::DryRun,
+        RunTools::Yes => RunHow::AsDeclared,
+    };
+    Ok((Tools::default(), Some(ToolRunner { keeper: tools::open(path.clone()), how, rounds })))
 }
 
 /// An engine may take this long to write what it keeps on disk.

@@ -10,6 +10,8 @@ mod debugger;
 mod fake_engine;
 #[path = "screen/settings.rs"]
 mod settings;
+#[path = "screen/tools.rs"]
+mod tool_calls;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use fake_engine::{FakeEngine, model_info};
@@ -116,6 +118,13 @@ impl Desk {
     fn wait(&mut self, ms: u64) {
         self.now += Duration::from_millis(ms);
         self.app.now = self.now;
+    }
+
+    /// Draws, and lets the person see it.
+    fn frame(&mut self) {
+        self.app.now = self.now;
+        self.buffer();
+        self.app.frame_shown(self.now);
     }
 
     fn buffer(&self) -> Buffer {

@@ -183,6 +183,13 @@ pub struct RunArgs {
     #[arg(short, long, help_heading = "Engine")]
     pub yes: bool,
 
+    /// Tools that the model may ask to have called; nothing is run without --run-tools
+    #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath, help_heading = "Prompt")]
+    pub tools: Option<PathBuf>,
+    /// Carry the calls out without a question, and answer with what they give back
+    #[arg(long, value_enum, value_name = "HOW", requires = "tools", conflicts_with = "raw", help_heading = "Prompt")]
+    pub run_tools: Option<RunTools>,
+
     /// Lower is served first, under --scheduling-policy priority
     #[arg(
         long,
@@ -220,6 +227,14 @@ pub enum ShowReasoning {
     #[default]
     Hide,
     Stderr,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunTools {
+    /// Only say what would run, and give the model that
+    Dry,
+    /// Run every call as it is declared, unasked
+    Yes,
 }
 
 impl RunArgs {

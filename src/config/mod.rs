@@ -25,7 +25,7 @@ pub use cli::{
 };
 pub use compared::{Compared, Comparison};
 pub use file::{ConfigError, from_environment, from_file};
-pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, ShowReasoning};
+pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, RunTools, ShowReasoning};
 pub use guided::{GrammarFlags, GuidedFlags};
 pub use options::{Device, Options, SETTINGS, SettingSpec, parse_bytes};
 pub use paths::Paths;

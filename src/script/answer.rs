@@ -1,7 +1,8 @@
 use crate::protocol::{
-    Channel, Event, Failure, FinishReason, ModelInfo, Outcome, Part, Request, RequestId, SamplingParams,
-    TokenInfo, ToolCall, Usage,
+    Channel, Event, Failure, FinishReason, ModelInfo, Outcome, Part, PlannedCall, Request, RequestId,
+    SamplingParams, TokenInfo, ToolCall, ToolResult, Usage,
 };
+use serde::Serialize;
 
 /// Everything that came back for one request, also when it ended early.
 #[derive(Debug)]
@@ -12,6 +13,21 @@ pub struct Answer {
     pub params: SamplingParams,
     pub prompt_tokens: usize,
     pub choices: Vec<Choice>,
+    /// What calls of the answers before gave back.
+    pub tool_results: Vec<ToolRun>,
+}
+
+/// A call that was carried out, or refused for what is wrong with it.
+#[derive(Clone, Debug, Serialize)]
+pub struct ToolRun {
+    /// The how-manieth answer asked for it, from 0.
+    pub round: u32,
+    #[serde(flatten)]
+    pub call: ToolCall,
+    #[serde(flatten)]
+    pub plan: Option<PlannedCall>,
+    #[serde(flatten)]
+    pub result: ToolResult,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -32,6 +48,7 @@ impl Answer {
             params: request.params.clone(),
             prompt_tokens: 0,
             choices: vec![Choice::default(); request.n as usize],
+            tool_results: Vec::new(),
         }
     }
 

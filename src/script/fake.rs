@@ -23,6 +23,25 @@ pub fn mortal(events: Vec<Vec<Event>>) -> (Handle, JoinHandle<Vec<Command>>) {
     start(events, true, true)
 }
 
+/// Answers each submission with the next of these. Ends when the handle is dropped.
+pub fn conversation(answers: Vec<Vec<Event>>) -> (Handle, JoinHandle<Vec<Command>>) {
+    let (commands, received) = channel();
+    let (sender, receiver) = EventReceiver::channel();
+    let handle = Handle { commands, events: receiver, snapshot: SnapshotCell::default() };
+    let thread = spawn(move || {
+        sender.send(vec![Event::Ready(Box::new(ModelInfo { name: "fake".into(), ..Default::default() }))]);
+        let mut answers = answers.into_iter();
+        let answer = |command: Command| {
+            if matches!(command, Command::Submit(_)) {
+                sender.send(answers.next().expect("as many answers as requests"));
+            }
+            command
+        };
+        received.into_iter().map(answer).collect()
+    });
+    (handle, thread)
+}
+
 fn start(events: Vec<Vec<Event>>, ready: bool, dies: bool) -> (Handle, JoinHandle<Vec<Command>>) {
     let (commands, received) = channel();
     let (sender, receiver) = EventReceiver::channel();

@@ -1,7 +1,7 @@
 //! The JSON forms of an answer. Field names are part of the interface: they are added to, never
 //! changed.
 
-use super::answer::{Answer, Choice};
+use super::answer::{Answer, Choice, ToolRun};
 use crate::base::is_dangerous;
 use crate::protocol::{
     BeamScore, FailureKind, ModelInfo, SamplingParams, StepRecord, Timings, TokenInfo, ToolCall,
@@ -21,6 +21,9 @@ struct Report<'a> {
     text: &'a str,
     reasoning: &'a str,
     tool_calls: &'a [ToolCall],
+    /// With `--run-tools`: what was called before this answer.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tool_results: &'a [ToolRun],
     finish_reason: &'static str,
     usage: Usage,
     timings: TimingsJson,
@@ -116,6 +119,7 @@ pub fn report(answer: &Answer, with_tokens: bool) -> impl Serialize + '_ {
         text: &first.text,
         reasoning: &first.reasoning,
         tool_calls: &first.tool_calls,
+        tool_results: &answer.tool_results,
         finish_reason: first.finish_reason(),
         usage: answer.usage(),
         timings: timings(&answer.info, first),
@@ -175,6 +179,7 @@ pub enum Line<'a> {
         #[serde(flatten)]
         piece: &'a ToolCallDelta,
     },
+    ToolResult(&'a ToolRun),
     Token {
         choice: u32,
         #[serde(flatten)]

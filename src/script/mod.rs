@@ -7,6 +7,7 @@
 //! - `run`: a request from submission to its end, under interruption and closed pipes
 //! - `input`: stdin, files and words -> the prompt
 //! - `answer`, `output`, `json`: what came back, and its three forms
+//! - `tools`: the calls of an answer carried out, and what they give back
 //! - `models`, `inspect`, `score`, `doctor`, `settings`: reports
 //! - `signals`: Ctrl-C and its like, as messages
 //! - `status`: how a command ends
@@ -28,6 +29,7 @@ mod score;
 mod settings;
 mod signals;
 mod status;
+mod tools;
 #[cfg(test)]
 mod tests;
 
@@ -45,3 +47,4 @@ pub use score::{Score, Text, Windows, print_score, score};
 pub use settings::{print_exactly, print_paths, print_settings};
 pub use signals::{Signal, signals, unless_signalled};
 pub use status::{Quit, Status, written};
+pub use tools::{ToolRunner, answer_with_tools};

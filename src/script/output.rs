@@ -1,4 +1,4 @@
-use super::answer::{Answer, Choice};
+use super::answer::{Answer, Choice, ToolRun};
 use super::counted::counted;
 use super::json::{self, Line, TimingsJson, TokenJson};
 use super::progress::Progress;
@@ -116,6 +116,30 @@ impl<O: Write, E: Write> Printer<O, E> {
             }
         }
         Ok(())
+    }
+
+    /// The end of an answer that others follow.
+    pub fn round(&mut self, answer: &Answer) -> io::Result<()> {
+        if self.view.format == Format::Text && answer.choices.iter().any(|c| !c.text.is_empty()) {
+            self.text_end(answer)?;
+        }
+        self.out.flush()
+    }
+
+    /// What a call gave back.
+    pub fn tool(&mut self, run: &ToolRun) -> io::Result<()> {
+        if self.view.format == Format::Ndjson {
+            json::write_line(&mut self.out, &Line::ToolResult(run))?;
+            self.out.flush()?;
+        }
+        self.say(&run.line());
+        Ok(())
+    }
+
+    /// A word to the person, on stderr.
+    pub fn say(&mut self, text: &str) {
+        // Nobody is left to be told when stderr is closed.
+        let _ = self.note(text);
     }
 
     /// A failure as an event; the message for people is written elsewhere.

@@ -53,16 +53,25 @@ pub async fn answer<O: Write, E: Write>(
     printer: &mut Printer<O, E>,
     signals: &mut UnboundedReceiver<Signal>,
 ) -> Result<Status, Quit> {
-    let id = request.id;
     let mut answer = Answer::new(info, &request);
     handle.commands.send(Command::Submit(Box::new(request))).map_err(|_| engine_gone())?;
 
     let end = follow(handle, &mut answer, printer, signals).await;
+    conclude(handle, end, &answer, printer)
+}
+
+/// Whatever is shown only at the end, and how it was.
+pub(super) fn conclude<O: Write, E: Write>(
+    handle: &Handle,
+    end: io::Result<End>,
+    answer: &Answer,
+    printer: &mut Printer<O, E>,
+) -> Result<Status, Quit> {
     if !answer.is_finished() {
         // A dead engine has nothing left to abort.
-        let _ = handle.commands.send(Command::Abort(id));
+        let _ = handle.commands.send(Command::Abort(answer.request));
     }
-    match end.and_then(|end| printer.finish(&answer).map(|()| end)) {
+    match end.and_then(|end| printer.finish(answer).map(|()| end)) {
         Ok(End::Signal(signal)) => Ok(signal.into()),
         Ok(End::EngineGone) => Err(engine_gone()),
         Ok(End::Finished) => answer.failure().map_or(Ok(Status::Done), |f| Err(advise(f, &answer.info))),
@@ -71,13 +80,13 @@ pub async fn answer<O: Write, E: Write>(
     }
 }
 
-enum End {
+pub(super) enum End {
     Finished,
     Signal(Signal),
     EngineGone,
 }
 
-async fn follow<O: Write, E: Write>(
+pub(super) async fn follow<O: Write, E: Write>(
     handle: &mut Handle,
     answer: &mut Answer,
     printer: &mut Printer<O, E>,
@@ -113,7 +122,7 @@ async fn follow<O: Write, E: Write>(
     Ok(stopped.map_or(End::Finished, |(signal, _)| End::Signal(signal)))
 }
 
-fn engine_gone() -> Quit {
+pub(super) fn engine_gone() -> Quit {
     Quit::new(Status::Failed, "the engine ended before the answer did")
 }
 

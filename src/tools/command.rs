@@ -211,7 +211,7 @@ mod tests {
             (&[" "], "must name a program"),
             (&["{city}"], "the program's name cannot be a placeholder"),
             (&["run-{city}"], "the program's name cannot be a placeholder"),
-            (&["w", "{ctiy}"], "{ctiy} in \"{ctiy}\" is no parameter; did you mean {city}?"),
+            (&["w", "{cty}"], "{cty} in \"{cty}\" is no parameter; did you mean {city}?"),
             (
                 &["awk", "{print $1}"],
                 "{print $1} in \"{print $1}\" is no parameter; write {{ and }} for braces",

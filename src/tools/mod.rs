@@ -17,8 +17,6 @@ mod keeper;
 mod mcp;
 mod process;
 mod schema;
-#[cfg(test)]
-mod tests;
 
 pub use declare::{Declared, LocalTool, McpServer, ToolsError, declared};
 pub use keeper::open;

@@ -255,7 +255,7 @@ mod tests {
             (json!({ "city": "a", "days": 1.5 }), "days must be of type integer or null, not 1.5"),
             (json!({ "city": "a", "unit": "k" }), "unit must be one of \"c\", \"f\", not \"k\""),
             (json!({ "city": "a", "stops": [{ "at": "x" }, {}] }), "stops[1].at is missing"),
-            (json!({ "city": "a", "unti": "c" }), "there is no argument \"unti\"; did you mean \"unit\"?"),
+            (json!({ "city": "a", "units": "c" }), "there is no argument \"units\"; did you mean \"unit\"?"),
         ] {
             assert_eq!(check(&value, &schema, "").unwrap_err(), wanted);
         }

@@ -345,6 +345,28 @@ mod tests {
     }
 
     #[test]
+    fn a_call_and_its_result_are_told_together_or_not_at_all() {
+        let mut chat = Chat::default();
+        let mut asks = turn("one", "", FinishReason::ToolCalls);
+        let call = ToolCall { id: "c".into(), name: "x".into(), arguments: "{}".into() };
+        if let Entry::Turn(turn) = &mut asks {
+            turn.answers[0].tool_calls.push(call.clone());
+        }
+        chat.entries.push(asks);
+        // Stopped before anything was asked: the call has no result.
+        assert!(chat.messages(None, None).iter().all(|m| m.tool_calls.is_empty()));
+        let mut results = Turn::new("");
+        results.calls.push(Call::new(CallId(1), call.clone()));
+        chat.insert(Entry::Turn(results));
+        assert_eq!((chat.rounds(), chat.pending().is_some()), (1, true));
+        let told = chat.messages(None, Some("two"));
+        let roles: Vec<Role> = told.iter().map(|m| m.role).collect();
+        assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool, Role::User]);
+        assert_eq!((&told[1].tool_calls[..], told[2].tool_call_id.as_deref()), (&[call][..], Some("c")));
+        assert_eq!(told[2].content, "This call was not run.");
+    }
+
+    #[test]
     fn only_what_changed_is_marked() {
         let before = SamplingParams::default();
         let after = SamplingParams { temperature: 0.2, seed: Some(7), ..before.clone() };

@@ -339,3 +339,20 @@ fn what_is_no_trace_is_not_replayed() {
     assert!(home.run(&["replay", &broken]).refused(65).contains("broken.jsonl, line 3"));
     assert!(home.run(&["replay", &broken, "--speed", "fast"]).refused(2).contains("from 0.01 to 1000"));
 }
+
+#[test]
+fn tools_are_declared_in_a_file_whose_mistakes_are_usage_errors() {
+    let home = Home::new();
+    let good = home.write("t/tools.toml", "[[tool]]\nname = 'x'\ncommand = ['touch', 'made']\n");
+    let bad = home.write("t/bad.toml", "[[tool]]\nname = 'x'\ncomand = ['x']\n");
+    let run = |more: &[&str]| home.run(&[&["run", super::TINY, "hi", "-t", "1", "-n", "2"], more].concat());
+    let said = run(&["--tools", &bad]).refused(2);
+    assert!(said.contains("bad.toml:3: [[tool]] x: unknown key \"comand\""), "{said}");
+    assert!(run(&["--tools", "/nonexistent.toml"]).refused(2).contains("/nonexistent.toml"));
+    assert!(run(&["--run-tools", "yes"]).refused(2).contains("--tools"));
+    assert!(run(&["--tools", &good, "--run-tools", "perhaps"]).refused(2).contains("dry, yes"));
+    let choices = run(&["--tools", &good, "--run-tools", "yes", "--choices", "2"]).refused(2);
+    assert!(choices.contains("--run-tools goes on from one answer"), "{choices}");
+    let shown = home.run(&["paths", "--json"]).json();
+    assert_eq!(shown["tools"], home.path(".config/glassbox/tools.toml").to_str().unwrap());
+}

@@ -49,7 +49,8 @@ impl FakeEngine {
         s.running = true;
         (s.said, s.ids) = (told.len(), ids);
         s.reasoning = told.iter().filter(|(channel, _)| *channel == Channel::Reasoning).count();
-        let parts = told.iter().filter_map(|(channel, text)| part(*channel, text));
+        let parts =
+            told.iter().enumerate().filter_map(|(i, (channel, text))| part(&told[..i], *channel, text));
         let mut events =
             vec![Event::Accepted { id: request.id, prompt_tokens: prompt, rendered: String::new() }];
         events.extend(parts.map(|part| Event::Delta { seq, part }));

@@ -8,7 +8,7 @@ mod script;
 
 use glassbox::protocol::*;
 pub use script::model_info;
-use script::{part, script, trace};
+use script::{part, script, trace, with_tools};
 use std::sync::Arc;
 
 /// Engine time of a step.
@@ -150,6 +150,8 @@ impl FakeEngine {
         self.check_breakpoints(&mut events);
         self.step += 1;
         let done = |s: &Sequence| s.left.is_empty() && s.first.is_some();
+        let calls = |s: &Sequence| s.told.iter().any(|(channel, _)| *channel == Channel::Tool);
+        events.extend(self.end(|s| done(s) && calls(s), &FinishReason::ToolCalls));
         events.extend(self.end(done, &FinishReason::Stop));
         events
     }
@@ -228,7 +230,8 @@ impl FakeEngine {
             vec![Event::Accepted { id: request.id, prompt_tokens: prompt, rendered: text.clone() }];
         let cached = if turns > 1 { (prompt / 2) / BLOCK * BLOCK } else { 0 };
         for choice in 0..request.n {
-            let mut left = script(choice, request.parse_reasoning && turns < 3);
+            let plain = || script(choice, request.parse_reasoning && turns < 3);
+            let mut left = with_tools(request).unwrap_or_else(plain);
             left.reverse();
             let seq = SeqId { request: request.id, choice };
             self.sequences.push(self.sequence(seq, &request.params, (prompt, cached), left));
@@ -393,7 +396,7 @@ impl FakeEngine {
             why: text.starts_with('<').then_some(HeldBack::Tag),
         };
         events.push(Event::Token { seq: s.seq, token: Box::new(token) });
-        events.extend(part(channel, &text).map(|part| Event::Delta { seq: s.seq, part }));
+        events.extend(part(&s.told, channel, &text).map(|part| Event::Delta { seq: s.seq, part }));
         s.told.push((channel, text.clone()));
         if (s.prompt + s.said) / BLOCK >= s.blocks.len() {
             let more = self.take(1);

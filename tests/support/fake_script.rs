@@ -55,12 +55,54 @@ pub fn script(choice: u32, think: bool) -> Vec<(Channel, String)> {
     all
 }
 
-/// A token's text as a part of the answer.
-pub fn part(channel: Channel, text: &str) -> Option<Part> {
+const CALL: &str = "{\"name\": \"";
+
+/// What is said where there are tools: asked about the weather it calls `get_weather` (of two places,
+/// asked about `two`), and after that it says what came back; asked for it `forever`, it calls again.
+pub fn with_tools(request: &Request) -> Option<Vec<(Channel, String)>> {
+    let Prompt::Chat(messages) = &request.prompt else { return None };
+    let last = messages.last()?;
+    let asked = messages.iter().rev().find(|m| m.role == Role::User)?.content.to_lowercase();
+    if request.tools.tools.is_empty() || !asked.contains("weather") {
+        return None;
+    }
+    if last.role == Role::Tool && !asked.contains("forever") {
+        let words = format!("The tool says: {}", last.content);
+        return Some(words.split_inclusive(' ').map(|w| (Channel::Content, w.to_owned())).collect());
+    }
+    let cities: &[&str] = if asked.contains("two") { &["Oslo", "New York; rm -rf ~"] } else { &["Oslo"] };
+    let call = |city: &&str| {
+        vec![
+            (Channel::Marker, "<tool_call>".to_owned()),
+            (Channel::Tool, format!("{CALL}get_weather\", \"arguments\": ")),
+            (Channel::Tool, "{\"city\": ".to_owned()),
+            (Channel::Tool, format!("\"{city}\"}}")),
+            (Channel::Marker, "}</tool_call>".to_owned()),
+        ]
+    };
+    Some(cities.iter().flat_map(call).collect())
+}
+
+/// A token's text as a part of the answer, after those `before`.
+pub fn part(before: &[(Channel, String)], channel: Channel, text: &str) -> Option<Part> {
     match channel {
         Channel::Content => Some(Part::Text(text.to_owned())),
         Channel::Reasoning => Some(Part::Reasoning(text.to_owned())),
-        Channel::Marker | Channel::Tool => None,
+        Channel::Tool => {
+            let begun = before.iter().filter(|(c, t)| *c == Channel::Tool && t.starts_with(CALL)).count();
+            Some(Part::ToolCall(match text.strip_prefix(CALL) {
+                Some(rest) => ToolCallDelta {
+                    index: begun,
+                    id: Some(format!("call_{begun}")),
+                    name: rest.split('"').next().map(str::to_owned),
+                    arguments: String::new(),
+                },
+                None => {
+                    ToolCallDelta { index: begun - 1, arguments: text.to_owned(), ..ToolCallDelta::default() }
+                }
+            }))
+        }
+        Channel::Marker => None,
     }
 }
 

@@ -170,7 +170,7 @@ fn keys(app: &App, question: &Question, below: usize) -> Line<'static> {
     };
     let mut words: Vec<Span> = Vec::new();
     if below > 0 {
-        words.push(Span::styled(format!("↓ {below} more lines"), app.theme.style(Role::Warn)));
+        words.push(Span::styled(format!("↓ {below} more"), app.theme.style(Role::Warn)));
     }
     let mut line = paint::dotted(words, &app.theme);
     for (key, does) in keys {
