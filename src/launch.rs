@@ -117,6 +117,8 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
         n: args.choices,
         priority: args.priority,
         cache_salt: args.cache_salt.clone(),
+        tools: script::tools(args)?,
+        thinking: settings.options.thinking.clone(),
         ..Request::new(RequestId(1), prompt, settings.sampling)
     };
     let file = args.trace.as_deref().map(|path| trace::create(path).map_err(|e| no_trace(path, &e)));

@@ -100,6 +100,18 @@ pub struct EngineFlags {
     /// What becomes of a sequence that gives its blocks back: recompute, swap or retract [default: recompute]
     #[arg(long, value_name = "MODE", value_parser = checked("preemption_mode"))]
     pub preemption_mode: Option<String>,
+    /// How thoughts are told from the answer: a family's name, tags:<a>,</a> or none [default: auto]
+    #[arg(long, value_name = "NAME", value_parser = checked("reasoning_parser"))]
+    pub reasoning_parser: Option<String>,
+    /// The format of the model's tool calls: a family's name, or none [default: auto]
+    #[arg(long, value_name = "NAME", value_parser = checked("tool_call_parser"))]
+    pub tool_call_parser: Option<String>,
+    /// Whether the model thinks first: on, off, or a level of its template's [default: auto]
+    #[arg(long, value_name = "on|off|LEVEL", value_parser = checked("think"))]
+    pub think: Option<String>,
+    /// Close thoughts of so many tokens by force
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("think_budget"))]
+    pub think_budget: Option<String>,
     /// Any setting of the scheduler or the engine, as batching=static; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<String>,
@@ -194,6 +206,16 @@ pub struct RunArgs {
     #[arg(long, value_name = "TEXT", value_parser = salt, help_heading = "Engine")]
     pub cache_salt: Option<String>,
 
+    /// Tools the model may ask for: a JSON array of functions, as OpenAI's API takes them
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "raw", help_heading = "Tools")]
+    pub tools: Option<PathBuf>,
+    /// auto, none, required, or a tool's name: required and a name hold the answer to a call
+    #[arg(long, value_name = "CHOICE", default_value = "auto", requires = "tools", help_heading = "Tools")]
+    pub tool_choice: String,
+    /// At most one call in one answer, where calls are required
+    #[arg(long, requires = "tools", help_heading = "Tools")]
+    pub no_parallel_tool_calls: bool,
+
     #[command(flatten)]
     pub sampling: SamplingFlags,
     #[command(flatten)]
@@ -280,6 +302,10 @@ impl EngineFlags {
             ("scheduling_policy", &self.scheduling_policy),
             ("schedule_policy", &self.schedule_policy),
             ("preemption_mode", &self.preemption_mode),
+            ("reasoning_parser", &self.reasoning_parser),
+            ("tool_call_parser", &self.tool_call_parser),
+            ("think", &self.think),
+            ("think_budget", &self.think_budget),
             ("models", &self.models),
             ("offline", &offline),
         ]);

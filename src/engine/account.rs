@@ -1,3 +1,4 @@
+use super::budget::close_thoughts;
 use super::output::Output;
 use super::plan::Plan;
 use super::sequence::Sequence;
@@ -31,6 +32,7 @@ impl Engine {
             }
             match row.outputs {
                 Outputs::None => {}
+                _ if self.scheduler.sequences[planned.key].is_past(row) => {}
                 Outputs::All => self.score(planned.key, row.start, drawn, events),
                 Outputs::Last | Outputs::Draws(_) => {
                     planned.drawn = drawn[0].as_ref().ok().map(|sampled| sampled.token);
@@ -86,6 +88,7 @@ impl Engine {
                     }
                     self.stats.generated();
                     self.output.token(seq, sampled, events)
+                        || close_thoughts(&mut self.output, &mut self.stats, seq, events)
                 }
                 Err(why) => {
                     // Keys and values of the same past are as wrong as the logits.

@@ -22,6 +22,7 @@
 
 mod account;
 mod breakpoints;
+mod budget;
 mod control;
 mod debug;
 mod estimate;

@@ -21,12 +21,15 @@ pub struct Output {
     /// Longest prompt plus answer, in tokens.
     max_len: usize,
     open: BTreeMap<SeqId, Stream>,
+    /// What closes thoughts.
+    closing: Arc<[TokenId]>,
     finished: u64,
 }
 
 impl Output {
     pub fn new(text: Arc<TextModel>, clock: Clock, max_len: usize) -> Self {
-        Self { text, clock, max_len, open: BTreeMap::new(), finished: 0 }
+        let closing = text.closes_thoughts().into();
+        Self { text, clock, max_len, open: BTreeMap::new(), closing, finished: 0 }
     }
 
     /// From here on every choice of the request is owed one `Finished`.
@@ -95,6 +98,12 @@ impl Output {
         let Some(reason) = reason else { return false };
         self.close(seq.id, reason, events);
         true
+    }
+
+    /// The tokens that must close the sequence's thoughts now; mostly none.
+    pub fn closing(&mut self, seq: SeqId) -> Arc<[TokenId]> {
+        let over = self.open.get_mut(&seq).is_some_and(Stream::is_over_budget);
+        if over { self.closing.clone() } else { Arc::default() }
     }
 
     /// A branch begins with what its parent had said: the text again, without a token drawn.

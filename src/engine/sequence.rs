@@ -1,5 +1,5 @@
 use crate::kv::{BlockManager, BlockTable, HashChain, Prefix, SwappedTable};
-use crate::model::Outputs;
+use crate::model::{Outputs, Row};
 use crate::protocol::{SamplingParams, SeqId, SequenceState, TokenId, Tool};
 use std::sync::Arc;
 
@@ -120,6 +120,11 @@ impl Sequence {
 
     pub fn prefix(&self) -> Prefix<'_> {
         Prefix { tokens: &self.tokens, chain: &self.chain, priority: self.priority }
+    }
+
+    /// Whether the token that this row draws is known already: it was forced while the row was under way.
+    pub fn is_past(&self, row: &Row) -> bool {
+        self.tokens.len() > row.start + row.tokens.len()
     }
 
     /// Gives its blocks back: all of it is to be computed again.

@@ -281,7 +281,7 @@ fn sample_rows<'a>(
     let mut rows = Vec::with_capacity(plan.outputs);
     let mut traced = false;
     for (at, row) in plan.batch.rows.iter().enumerate() {
-        let Some(seq) = sequence(at) else {
+        let Some(seq) = sequence(at).filter(|seq| !seq.is_past(row)) else {
             rows.extend(row.output_tokens().map(|_| unwanted(row.seq)));
             continue;
         };

@@ -18,6 +18,8 @@ pub struct Stream {
     stopped: bool,
     /// Tokens taken over from the sequence that this one branches from.
     retold: usize,
+    /// Most tokens of thoughts; none once they were closed by force.
+    budget: Option<u32>,
 }
 
 impl Stream {
@@ -34,6 +36,7 @@ impl Stream {
             last_token: accepted.arrival,
             stopped: false,
             retold: 0,
+            budget: accepted.request.thinking.budget,
         }
     }
 
@@ -54,6 +57,16 @@ impl Stream {
         self.usage.reasoning_tokens += usize::from(pushed.channel == Channel::Reasoning);
         self.stopped |= pushed.stopped.is_some();
         pushed
+    }
+
+    /// Whether its thoughts have used up their budget; true once.
+    pub fn is_over_budget(&mut self) -> bool {
+        let spent = |budget: &u32| self.usage.reasoning_tokens >= *budget as usize;
+        let over = self.parser.is_thinking() && self.budget.as_ref().is_some_and(spent);
+        if over {
+            self.budget = None;
+        }
+        over
     }
 
     /// A token that was drawn for another sequence, of which this one is a branch.

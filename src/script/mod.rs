@@ -5,7 +5,7 @@
 //! which gets control characters as visible escapes ([`visible`](crate::base::visible)).
 //!
 //! - `run`: a request from submission to its end, under interruption and closed pipes
-//! - `input`: stdin, files and words -> the prompt
+//! - `input`: stdin, files and words -> the prompt; `tools`: a file of functions -> what is offered
 //! - `answer`, `output`, `json`: what came back, and its three forms
 //! - `models`, `inspect`, `doctor`, `settings`: reports
 //! - `signals`: Ctrl-C and its like, as messages
@@ -29,6 +29,7 @@ mod signals;
 mod status;
 #[cfg(test)]
 mod tests;
+mod tools;
 
 pub use doctor::{Doctor, ModelDir, Tool, doctor, physical_cores};
 pub use input::{Stdin, assemble, decode, read_file, split_words};
@@ -41,3 +42,4 @@ pub use run::{answer, wait_until_ready};
 pub use settings::{print_exactly, print_paths, print_settings};
 pub use signals::{Signal, signals, unless_signalled};
 pub use status::{Quit, Status, written};
+pub use tools::tools;

@@ -8,6 +8,7 @@
 mod body;
 mod families;
 mod gemma;
+mod grammar;
 mod harmony;
 mod json;
 mod named;
@@ -19,6 +20,10 @@ mod rules;
 mod sink;
 mod typed;
 
+#[cfg(test)]
+mod tests;
+
 pub(super) use families::{Reasoning, ToolFormat, guess_reasoning, guess_tools};
+pub(super) use grammar::grammar;
 pub(super) use reader::{Reader, Reading};
 pub(super) use rules::{Families, Mark};
