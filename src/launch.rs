@@ -349,6 +349,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     }
     let mut flags = args.sampling.given();
     flags.extend(args.engine.given());
+    flags.extend(args.chat.given());
     let context = Context::read(flags)?;
     let chat_template = args.chat.chat_template.as_deref().map(script::read_file).transpose()?;
     // A model that the person chose; without one the screen opens what is at hand, or offers the default.
@@ -366,6 +367,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
         model,
         system: args.chat.system,
         params: sampling,
+        thinking: options.thinking.clone(),
         scheduler: options.engine.scheduler.clone(),
         origins,
         theme: options.theme,

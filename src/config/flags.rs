@@ -106,12 +106,6 @@ pub struct EngineFlags {
     /// The format of the model's tool calls: a family's name, or none [default: auto]
     #[arg(long, value_name = "NAME", value_parser = checked("tool_call_parser"))]
     pub tool_call_parser: Option<String>,
-    /// Whether the model thinks first: on, off, or a level of its template's [default: auto]
-    #[arg(long, value_name = "on|off|LEVEL", value_parser = checked("think"))]
-    pub think: Option<String>,
-    /// Close thoughts of so many tokens by force
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("think_budget"))]
-    pub think_budget: Option<String>,
     /// Any setting of the scheduler or the engine, as batching=static; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<String>,
@@ -133,6 +127,18 @@ pub struct PromptFlags {
     /// Use this chat template (Jinja) instead of the model's own
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub chat_template: Option<PathBuf>,
+    /// Whether the model thinks first: on, off, or a level its template knows [default: auto]
+    #[arg(long, value_name = "on|off|LEVEL", value_parser = checked("think"))]
+    pub think: Option<String>,
+    /// Close thoughts of so many tokens by force
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("think_budget"))]
+    pub think_budget: Option<String>,
+}
+
+impl PromptFlags {
+    pub fn given(&self) -> Vec<Given> {
+        flags([("think", &self.think), ("think_budget", &self.think_budget)])
+    }
 }
 
 /// One answer, for scripts.
@@ -250,6 +256,7 @@ impl RunArgs {
     pub fn given(&self) -> Vec<Given> {
         let mut given = self.sampling.given();
         given.extend(self.engine.given());
+        given.extend(self.chat.given());
         given.extend(self.logprobs.iter().map(|k| flag("logprobs", k)));
         given
     }
@@ -304,8 +311,6 @@ impl EngineFlags {
             ("preemption_mode", &self.preemption_mode),
             ("reasoning_parser", &self.reasoning_parser),
             ("tool_call_parser", &self.tool_call_parser),
-            ("think", &self.think),
-            ("think_budget", &self.think_budget),
             ("models", &self.models),
             ("offline", &offline),
         ]);

@@ -7,7 +7,8 @@ use super::port::{FetchEvent, ModelChoice, ScreenOptions};
 use super::theme::Theme;
 use crate::base::Ring;
 use crate::protocol::{
-    Channel, Command, Event, LoadStage, ModelInfo, SamplingParams, SchedulerSettings, SeqId, Snapshot,
+    Channel, Command, Event, HeldBack, LoadStage, ModelInfo, SamplingParams, SchedulerSettings, SeqId,
+    Snapshot, Thinking,
 };
 use crossterm::event::KeyEvent;
 use std::cell::Cell;
@@ -83,6 +84,8 @@ pub struct App {
     pub system: Option<String>,
     /// False: thoughts come as text, tags and all.
     pub parse_reasoning: bool,
+    /// How the next messages are thought about.
+    pub thinking: Thinking,
     pub snapshot: Arc<Snapshot>,
     /// Scheduler settings the engine was asked for and has not answered, and when.
     pub asked: Option<(SchedulerSettings, Duration)>,
@@ -283,12 +286,14 @@ pub struct ParsedToken {
     pub text: String,
     pub channel: Channel,
     pub held: String,
+    pub why: Option<HeldBack>,
 }
 
 impl App {
     pub fn new(options: ScreenOptions, theme: Theme, history: Vec<String>) -> Self {
         Self {
             params: options.params.clone(),
+            thinking: options.thinking.clone(),
             system: options.system.clone(),
             options,
             theme,

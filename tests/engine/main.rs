@@ -11,6 +11,7 @@ mod batching;
 mod branches;
 mod breakpoints;
 mod cache;
+mod calls;
 mod comparing;
 mod control;
 #[path = "../support/cpu.rs"]

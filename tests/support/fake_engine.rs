@@ -8,7 +8,7 @@ mod script;
 
 use glassbox::protocol::*;
 pub use script::model_info;
-use script::{part, script, trace};
+use script::{call, part, script, trace};
 use std::sync::Arc;
 
 /// Engine time of a step.
@@ -227,7 +227,9 @@ impl FakeEngine {
             vec![Event::Accepted { id: request.id, prompt_tokens: prompt, rendered: text.clone() }];
         let cached = if turns > 1 { (prompt / 2) / BLOCK * BLOCK } else { 0 };
         for choice in 0..request.n {
-            let mut left = script(choice, request.parse_reasoning && turns < 3);
+            let calls = text.contains("weather");
+            let thinks = request.parse_reasoning && turns < 3;
+            let mut left = if calls { call() } else { script(choice, thinks) };
             left.reverse();
             let seq = SeqId { request: request.id, choice };
             self.sequences.push(self.sequence(seq, &request.params, (prompt, cached), left));

@@ -55,12 +55,35 @@ pub fn script(choice: u32, think: bool) -> Vec<(Channel, String)> {
     all
 }
 
+/// Thoughts, then a call of a tool.
+pub fn call() -> Vec<(Channel, String)> {
+    let mut all = script(0, true);
+    all.truncate(1 + THOUGHTS.split_inclusive(' ').count());
+    all.push((Channel::Marker, "</think>".into()));
+    all.push((Channel::Marker, "<tool_call>".into()));
+    let tokens = ["{\"name\": \"get_weather\", \"arguments\": ", "{\"city\"", ": \"Par", "is\", ", "\"days\": ", "3}"];
+    all.extend(tokens.map(|text| (Channel::Tool, text.to_owned())));
+    all.push((Channel::Marker, "}\n</tool_call>".into()));
+    all
+}
+
 /// A token's text as a part of the answer.
 pub fn part(channel: Channel, text: &str) -> Option<Part> {
     match channel {
         Channel::Content => Some(Part::Text(text.to_owned())),
         Channel::Reasoning => Some(Part::Reasoning(text.to_owned())),
-        Channel::Marker | Channel::Tool => None,
+        // A call's first token names it, the others are its arguments.
+        Channel::Tool if text.starts_with('{') && text.contains("name") => {
+            Some(Part::ToolCall(ToolCallDelta {
+                id: Some("abcdefghi".into()),
+                name: Some("get_weather".into()),
+                ..ToolCallDelta::default()
+            }))
+        }
+        Channel::Tool => {
+            Some(Part::ToolCall(ToolCallDelta { arguments: text.to_owned(), ..ToolCallDelta::default() }))
+        }
+        Channel::Marker => None,
     }
 }
 

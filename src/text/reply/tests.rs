@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::protocol::{Part, Tool, ToolCall};
+use crate::protocol::{Part, REASONING_PARSERS, TOOL_CALL_PARSERS, Tool, ToolCall};
+use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
@@ -271,6 +272,44 @@ fn what_is_no_call_is_all_shown() {
             reader.push(text, &mut parts);
             reader.finish(&mut parts);
             assert_eq!(sums(&parts), (String::new(), text.to_owned(), vec![]), "{format}");
+        }
+    }
+}
+
+proptest! {
+    /// Whatever is put together of markers and beginnings: it is read alike however it is cut, no text is
+    /// lost where nothing was found, and what is left as a call is one.
+    #[test]
+    fn noise_is_read_alike_however_it_is_cut(
+        reasoning in 0..REASONING_PARSERS.len(),
+        format in 0..TOOL_CALL_PARSERS.len(),
+        opened: bool,
+        picks in prop::collection::vec((0usize..40, "(\\{\"name\": \"get_time\", \"arguments\": |\\{\\}|[a-c{}\\[\\]\"', :=\n<>/\\\\]){0,3}"), 0..8),
+    ) {
+        let transcript = Transcript {
+            text: String::new(),
+            reasoning: Some(REASONING_PARSERS[reasoning].into()),
+            tools: Some(TOOL_CALL_PARSERS[format].into()),
+            opened,
+            unoffered: false,
+            marks: vec![],
+            thoughts: String::new(),
+            answer: String::new(),
+            calls: vec![],
+        };
+        let families = transcript.families(&[]);
+        let mut markers: Vec<String> = vec!["get_time".into(), "(".into(), "function".into()];
+        markers.extend(families.reasoning.iter().flat_map(|family| family.markers().map(str::to_owned)));
+        markers.extend(families.tools.into_iter().flat_map(|format| format.markers().map(str::to_owned)));
+        let text: String = picks.iter().map(|(at, text)| format!("{}{text}", markers[at % markers.len()])).collect();
+        let pieces: Vec<Piece> = text.chars().map(Piece::Char).collect();
+        let whole = read(transcript.reader(&families), &pieces, &[]);
+        let each: Vec<usize> = (0..pieces.len()).collect();
+        prop_assert_eq!(read(transcript.reader(&families), &pieces, &each), whole.clone());
+        for call in sums(&whole).2 {
+            prop_assert!(!call.name.is_empty() && !call.id.is_empty(), "{:?} of {}", call, text);
+            let json = serde_json::from_str::<Json>(&call.arguments);
+            prop_assert!(json.is_ok_and(|json| json.is_object()), "{:?} of {}", call, text);
         }
     }
 }

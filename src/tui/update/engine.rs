@@ -157,6 +157,7 @@ fn one(app: &mut App, event: Event) {
                 text: token.text.clone(),
                 channel: token.channel,
                 held: token.held.clone(),
+                why: token.why,
             });
             deliver(app, *seq, &event);
         }
@@ -254,6 +255,11 @@ fn request(app: &mut App, prompt: Prompt, n: u32, effects: &mut Vec<Effect>) -> 
     let mut request = Request::new(id, prompt, app.params.clone());
     request.n = n;
     request.parse_reasoning = app.parse_reasoning;
+    request.thinking = app.thinking.clone();
     effects.push(Effect::Send(Command::Submit(Box::new(request))));
-    (0..n).map(|choice| Answer::new(SeqId { request: id, choice }, app.params.clone(), app.now)).collect()
+    let answer = |choice| {
+        let answer = Answer::new(SeqId { request: id, choice }, app.params.clone(), app.now);
+        Answer { budget: app.thinking.budget, ..answer }
+    };
+    (0..n).map(answer).collect()
 }
