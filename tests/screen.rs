@@ -687,7 +687,9 @@ fn a_call_is_seen_as_it_forms_and_what_is_held_back_says_why() {
 #[test]
 fn think_says_how_the_next_message_is_thought_about() {
     let mut desk = Desk::ready(SIZES[1]);
-    for (typed, enabled, effort) in [("on", Some(true), None), ("off", Some(false), None), ("high", Some(true), Some("high"))] {
+    for (typed, enabled, effort) in
+        [("on", Some(true), None), ("off", Some(false), None), ("high", Some(true), Some("high"))]
+    {
         desk.say(&format!("/think {typed}"));
         assert_eq!((desk.app.thinking.enabled, desk.app.thinking.effort.as_deref()), (enabled, effort));
     }

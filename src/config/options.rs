@@ -245,12 +245,11 @@ pub const SETTINGS: &[SettingSpec] = &[
         get: |o| o.engine.reasoning_parser.clone(),
         set: |o, typed| {
             let pair = typed.strip_prefix("tags:").and_then(|pair| pair.split_once(','));
-            let tags = pair.is_some_and(|(open, close)| !open.is_empty() && !close.is_empty() && open != close);
+            let tags =
+                pair.is_some_and(|(open, close)| !open.is_empty() && !close.is_empty() && open != close);
             if !tags && !["auto", "none"].contains(&typed) && !REASONING_PARSERS.contains(&typed) {
-                return Err(
-                    "auto, none, tags:<a>,</a>, think, deepseek-r1, qwen3, glm, kimi, minimax, \
-                     minimax-append-think, nemotron, step3, hunyuan, seed-oss, mistral, gemma, granite or gpt-oss",
-                );
+                return Err("auto, none, tags:<a>,</a>, think, deepseek-r1, qwen3, glm, kimi, minimax, \
+                     minimax-append-think, nemotron, step3, hunyuan, seed-oss, mistral, gemma, granite or gpt-oss");
             }
             o.engine.reasoning_parser = typed.into();
             Ok(())

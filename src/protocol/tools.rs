@@ -144,7 +144,9 @@ impl Thinking {
             "on" => (Some(true), None),
             "off" => (Some(false), None),
             "auto" => (None, None),
-            level if !level.is_empty() && level.len() < 32 && is_level(level) => (Some(true), Some(level.into())),
+            level if !level.is_empty() && level.len() < 32 && is_level(level) => {
+                (Some(true), Some(level.into()))
+            }
             _ => return Err("on, off, auto, or a level such as low, medium or high"),
         };
         Ok(())

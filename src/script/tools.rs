@@ -15,8 +15,10 @@ pub fn tools(args: &RunArgs) -> Result<Tools, Quit> {
         name if tools.iter().any(|tool| tool.name == name) => ToolChoice::Named(name.to_owned()),
         name => {
             let known: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-            let message =
-                format!("--tool-choice must be auto, none, required or one of {}, not {name:?}", known.join(", "));
+            let message = format!(
+                "--tool-choice must be auto, none, required or one of {}, not {name:?}",
+                known.join(", ")
+            );
             return Err(Quit::new(Status::Usage, message));
         }
     };
@@ -47,11 +49,8 @@ mod tests {
     fn with(json: &str, choice: &str) -> Result<Tools, String> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), json).unwrap();
-        let args = RunArgs {
-            tools: Some(file.path().to_owned()),
-            tool_choice: choice.into(),
-            ..RunArgs::default()
-        };
+        let args =
+            RunArgs { tools: Some(file.path().to_owned()), tool_choice: choice.into(), ..RunArgs::default() };
         tools(&args).map_err(|quit| quit.to_string())
     }
 
@@ -70,7 +69,11 @@ mod tests {
     fn what_is_wrong_is_named() {
         assert!(with("[", "auto").unwrap_err().contains("not JSON"));
         assert!(with("{}", "auto").unwrap_err().contains("a JSON array"));
-        assert!(with(r#"[{"name":"f"},{"description":"no name"}]"#, "auto").unwrap_err().contains("[1]: missing field"));
+        assert!(
+            with(r#"[{"name":"f"},{"description":"no name"}]"#, "auto")
+                .unwrap_err()
+                .contains("[1]: missing field")
+        );
         assert!(with(r#"[{"name":"f"}]"#, "h").unwrap_err().contains("one of f, not \"h\""));
     }
 }

@@ -154,7 +154,8 @@ fn message_json(message: &Message, as_text: bool) -> Json {
 }
 
 fn call_json(call: &ToolCall, as_text: bool) -> Json {
-    let object = serde_json::from_str::<Json>(&call.arguments).ok().filter(|json| json.is_object() && !as_text);
+    let object =
+        serde_json::from_str::<Json>(&call.arguments).ok().filter(|json| json.is_object() && !as_text);
     let arguments = object.unwrap_or_else(|| json!(call.arguments));
     json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": arguments } })
 }
@@ -174,7 +175,10 @@ fn in_text(message: &Message) -> Message {
         _ => {
             let call = |call: &ToolCall| {
                 let ToolCall { name, arguments, .. } = call;
-                format!("<tool_call>\n{{\"name\": {}, \"arguments\": {arguments}}}\n</tool_call>", json!(name))
+                format!(
+                    "<tool_call>\n{{\"name\": {}, \"arguments\": {arguments}}}\n</tool_call>",
+                    json!(name)
+                )
             };
             let calls: Vec<String> = message.tool_calls.iter().map(call).collect();
             let texts = [&message.content, &calls.join("\n")];

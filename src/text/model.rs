@@ -1,8 +1,8 @@
 use super::byte_level::{ByteLevel, spell};
 use super::pre_tokenizer::PreTokenizer;
+use super::reply::{Families, Mark, Reasoning, ToolFormat, guess_reasoning, guess_tools};
 use super::sentence_piece::SentencePiece;
 use super::specials::{Segment, SpecialTokens, Specials};
-use super::reply::{Families, Mark, Reasoning, ToolFormat, guess_reasoning, guess_tools};
 use super::template::{ChatTemplate, TemplateError};
 use super::vocab::{Algorithm, END_THINK, Pieces, THINK, VocabError, VocabSpec};
 use super::{OutputOptions, OutputParser};
@@ -97,12 +97,20 @@ impl TextModel {
         match reasoning {
             "auto" => {}
             "none" => thoughts = None,
-            name => thoughts = Some(Reasoning::named(name).ok_or_else(|| unknown("reasoning", name, REASONING_PARSERS))?),
+            name => {
+                thoughts = Some(
+                    Reasoning::named(name).ok_or_else(|| unknown("reasoning", name, REASONING_PARSERS))?,
+                )
+            }
         }
         match tools {
             "auto" => {}
             "none" => calls = None,
-            name => calls = Some(ToolFormat::named(name).ok_or_else(|| unknown("tool call", name, TOOL_CALL_PARSERS))?),
+            name => {
+                calls = Some(
+                    ToolFormat::named(name).ok_or_else(|| unknown("tool call", name, TOOL_CALL_PARSERS))?,
+                )
+            }
         }
         self.set_families(thoughts, calls);
         Ok(self)
@@ -459,7 +467,9 @@ mod tests {
         assert_eq!(names(&kept), (Some("think".into()), Some("hermes".into())));
         assert_eq!(names(&TextModel::bytes().with_parsers("none", "none").unwrap()), (None, None));
         let error = TextModel::bytes().with_parsers("quen3", "auto").err().unwrap();
-        assert!(error.contains("\"quen3\"") && error.contains("qwen3, glm") && error.contains("tags:<a>,</a>"));
+        assert!(
+            error.contains("\"quen3\"") && error.contains("qwen3, glm") && error.contains("tags:<a>,</a>")
+        );
         assert!(TextModel::bytes().with_parsers("auto", "x").err().unwrap().contains("hermes, llama3-json"));
     }
 }

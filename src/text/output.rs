@@ -211,7 +211,8 @@ impl OutputParser {
     fn why(&self) -> Option<HeldBack> {
         let reader = self.reader.as_ref();
         let holds_call = reader.is_some_and(Reader::holds_call);
-        let holds_tag = !self.marks.carry.is_empty() || reader.is_some_and(|reader| !reader.held().is_empty());
+        let holds_tag =
+            !self.marks.carry.is_empty() || reader.is_some_and(|reader| !reader.held().is_empty());
         match () {
             () if self.detokenizer.has_pending() => Some(HeldBack::Character),
             () if !self.stop.held().is_empty() => Some(HeldBack::StopString),

@@ -61,7 +61,8 @@ pub fn call() -> Vec<(Channel, String)> {
     all.truncate(1 + THOUGHTS.split_inclusive(' ').count());
     all.push((Channel::Marker, "</think>".into()));
     all.push((Channel::Marker, "<tool_call>".into()));
-    let tokens = ["{\"name\": \"get_weather\", \"arguments\": ", "{\"city\"", ": \"Par", "is\", ", "\"days\": ", "3}"];
+    let tokens =
+        ["{\"name\": \"get_weather\", \"arguments\": ", "{\"city\"", ": \"Par", "is\", ", "\"days\": ", "3}"];
     all.extend(tokens.map(|text| (Channel::Tool, text.to_owned())));
     all.push((Channel::Marker, "}\n</tool_call>".into()));
     all

@@ -89,7 +89,9 @@ impl Reasoning {
     pub fn named(name: &str) -> Option<Self> {
         if let Some((open, close)) = name.strip_prefix("tags:").and_then(|pair| pair.split_once(',')) {
             let plain = !open.is_empty() && !close.is_empty() && open != close;
-            return plain.then(|| Self::tags(name.to_owned(), [open.to_owned()], [close.to_owned()], close.to_owned()));
+            return plain.then(|| {
+                Self::tags(name.to_owned(), [open.to_owned()], [close.to_owned()], close.to_owned())
+            });
         }
         let &(name, open, close, forced) = TAGS.iter().find(|row| row.0 == name)?;
         let mut family = Self::tags(name, open.iter().copied(), close.iter().copied(), forced);
@@ -401,7 +403,8 @@ mod tests {
     #[test]
     fn templates_vocabularies_and_architectures_give_families_away() {
         let thoughts = |template: &str, tokens: &[&str], architecture: &str| {
-            guess_reasoning(template, |t| tokens.contains(&t), architecture).map(|family| family.name.into_owned())
+            guess_reasoning(template, |t| tokens.contains(&t), architecture)
+                .map(|family| family.name.into_owned())
         };
         assert_eq!(thoughts("", &[], "llama"), None);
         assert_eq!(thoughts("{{ '<think>' }}", &[], "llama").as_deref(), Some("think"));

@@ -37,16 +37,22 @@ impl Writer<'_> {
             ("gpt-oss", ..) => (String::new(), self.tag("<|start|>"), String::new()),
             ("llama3-json", ..) => (String::new(), text("; "), String::new()),
             ("mistral", ..) if single => Default::default(),
-            ("mistral", ..) => (format!("{} {}", self.tag("[TOOL_CALLS]"), text(" [")), text(", "), text("]")),
-            ("granite", ..) => (format!("{} {}", self.tag("<|tool_call|>"), text("[")), text(", "), text("]")),
+            ("mistral", ..) => {
+                (format!("{} {}", self.tag("[TOOL_CALLS]"), text(" [")), text(", "), text("]"))
+            }
+            ("granite", ..) => {
+                (format!("{} {}", self.tag("<|tool_call|>"), text("[")), text(", "), text("]"))
+            }
             ("phi-4", ..) => (text("functools["), text(", "), text("]")),
             (_, BodyKind::Pythonic, _) => (text("["), text(", "), text("]")),
             ("qwen3-coder", ..) | (_, BodyKind::Objects | BodyKind::Xml(_), None) => {
                 (String::new(), text("\n"), String::new())
             }
-            (_, BodyKind::Xml(_), Some((begin, end))) => {
-                (format!("{} {}", self.tag(begin), text("\n")), text("\n"), format!("{} {}", text("\n"), self.tag(end)))
-            }
+            (_, BodyKind::Xml(_), Some((begin, end))) => (
+                format!("{} {}", self.tag(begin), text("\n")),
+                text("\n"),
+                format!("{} {}", text("\n"), self.tag(end)),
+            ),
             (_, _, Some((begin, end))) => (self.tag(begin), String::new(), self.tag(end)),
             (_, _, None) => Default::default(),
         };
@@ -130,14 +136,25 @@ impl Writer<'_> {
         let breaks = if spec.trims { text("\n") } else { String::new() };
         let section = self.format.section.filter(|_| self.format.name == "qwen3-coder");
         let (begin, end) = match section {
-            Some((begin, end)) => (format!("{} {}", self.tag(begin), text("\n")), format!("{} {}", text("\n"), self.tag(end))),
+            Some((begin, end)) => {
+                (format!("{} {}", self.tag(begin), text("\n")), format!("{} {}", text("\n"), self.tag(end)))
+            }
             None => Default::default(),
         };
-        let behind_name = if spec.name_end == "\n" { spec.name_end.to_owned() } else { format!("{}\n", spec.name_end) };
-        let mut body = format!("{begin} {} {}", self.tag(self.format.open[0]), text(&[&tool.name, &*behind_name].concat()));
+        let behind_name =
+            if spec.name_end == "\n" { spec.name_end.to_owned() } else { format!("{}\n", spec.name_end) };
+        let mut body = format!(
+            "{begin} {} {}",
+            self.tag(self.format.open[0]),
+            text(&[&tool.name, &*behind_name].concat())
+        );
         for (at, (key, schema, required)) in properties(tool).into_iter().enumerate() {
             let value = self.value(&format!("value{i}_{at}"), schema, spec.value.1);
-            let before = if spec.value.0.is_empty() { String::new() } else { format!("{} {}", text("\n"), self.tag(spec.value.0)) };
+            let before = if spec.value.0.is_empty() {
+                String::new()
+            } else {
+                format!("{} {}", text("\n"), self.tag(spec.value.0))
+            };
             let one = format!(
                 "{} {} {} {before} {breaks} {value} {}",
                 self.tag(spec.key.0),
@@ -201,7 +218,8 @@ impl Writer<'_> {
             }
             _ if gemma => format!("%json {schema}"),
             _ => {
-                let line = if end.is_empty() { String::new() } else { text(if self.trims() { "\n" } else { "" }) };
+                let line =
+                    if end.is_empty() { String::new() } else { text(if self.trims() { "\n" } else { "" }) };
                 format!("json_{rule} {line} {end}\njson_{rule}: %json {schema}")
             }
         };
@@ -262,8 +280,10 @@ mod tests {
             "properties": { "city": { "type": "string" }, "days": { "type": "integer" } },
             "required": ["city"],
         });
-        let tool = |name: &str, parameters| Tool { name: name.into(), description: String::new(), parameters };
-        let tools = vec![tool("weather", weather), tool("time", json!({ "type": "object", "properties": {} }))];
+        let tool =
+            |name: &str, parameters| Tool { name: name.into(), description: String::new(), parameters };
+        let tools =
+            vec![tool("weather", weather), tool("time", json!({ "type": "object", "properties": {} }))];
         Tools { tools, choice, parallel }
     }
 
@@ -283,22 +303,67 @@ mod tests {
 
     /// What each family writes when it calls `weather` and then `time`.
     const WRITTEN: [(&str, &str); 16] = [
-        ("hermes", "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"x\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>"),
-        ("llama3-json", "{\"name\": \"weather\", \"parameters\": {\"city\": \"x\"}}; {\"name\": \"time\", \"parameters\": {}}"),
+        (
+            "hermes",
+            "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"x\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>",
+        ),
+        (
+            "llama3-json",
+            "{\"name\": \"weather\", \"parameters\": {\"city\": \"x\"}}; {\"name\": \"time\", \"parameters\": {}}",
+        ),
         ("pythonic", "[weather(city=\"x\"), time()]"),
-        ("mistral", "[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"x\"}}, {\"name\": \"time\", \"arguments\": {}}]"),
-        ("qwen3-coder", "<tool_call>\n<function=weather>\n<parameter=city>\nx\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=time>\n</function>\n</tool_call>"),
-        ("seed-oss", "<seed:tool_call>\n<function=weather>\n<parameter=city>\nx\n</parameter>\n</function>\n<function=time>\n</function>\n</seed:tool_call>"),
-        ("deepseek-v3", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \"x\"}\n```<｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>time\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
-        ("deepseek-v3.1", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"city\": \"x\"}<｜tool▁call▁end｜><｜tool▁call▁begin｜>time<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"),
-        ("glm", "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>x</arg_value>\n</tool_call>\n<tool_call>time\n</tool_call>"),
-        ("kimi", "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{\"city\": \"x\"}<|tool_call_end|><|tool_call_begin|>functions.time:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>"),
-        ("granite", "<|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"city\": \"x\"}}, {\"name\": \"time\", \"arguments\": {}}]"),
-        ("gpt-oss", "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"x\"}"),
-        ("phi-4", "functools[{\"name\": \"weather\", \"arguments\": {\"city\": \"x\"}}, {\"name\": \"time\", \"arguments\": {}}]"),
-        ("functiongemma", "<start_function_call>call:weather{city:<escape>x<escape>}<end_function_call><start_function_call>call:time{}<end_function_call>"),
-        ("gemma4", "<|tool_call>call:weather{city:<|\"|>x<|\"|>}<tool_call|><|tool_call>call:time{}<tool_call|>"),
-        ("minimax", "<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"city\">\nx\n</parameter>\n</invoke>\n<invoke name=\"time\">\n</invoke>\n</minimax:tool_call>"),
+        (
+            "mistral",
+            "[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"city\": \"x\"}}, {\"name\": \"time\", \"arguments\": {}}]",
+        ),
+        (
+            "qwen3-coder",
+            "<tool_call>\n<function=weather>\n<parameter=city>\nx\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=time>\n</function>\n</tool_call>",
+        ),
+        (
+            "seed-oss",
+            "<seed:tool_call>\n<function=weather>\n<parameter=city>\nx\n</parameter>\n</function>\n<function=time>\n</function>\n</seed:tool_call>",
+        ),
+        (
+            "deepseek-v3",
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \"x\"}\n```<｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>time\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        ),
+        (
+            "deepseek-v3.1",
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"city\": \"x\"}<｜tool▁call▁end｜><｜tool▁call▁begin｜>time<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        ),
+        (
+            "glm",
+            "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>x</arg_value>\n</tool_call>\n<tool_call>time\n</tool_call>",
+        ),
+        (
+            "kimi",
+            "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{\"city\": \"x\"}<|tool_call_end|><|tool_call_begin|>functions.time:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+        ),
+        (
+            "granite",
+            "<|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"city\": \"x\"}}, {\"name\": \"time\", \"arguments\": {}}]",
+        ),
+        (
+            "gpt-oss",
+            "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"city\": \"x\"}",
+        ),
+        (
+            "phi-4",
+            "functools[{\"name\": \"weather\", \"arguments\": {\"city\": \"x\"}}, {\"name\": \"time\", \"arguments\": {}}]",
+        ),
+        (
+            "functiongemma",
+            "<start_function_call>call:weather{city:<escape>x<escape>}<end_function_call><start_function_call>call:time{}<end_function_call>",
+        ),
+        (
+            "gemma4",
+            "<|tool_call>call:weather{city:<|\"|>x<|\"|>}<tool_call|><|tool_call>call:time{}<tool_call|>",
+        ),
+        (
+            "minimax",
+            "<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"city\">\nx\n</parameter>\n</invoke>\n<invoke name=\"time\">\n</invoke>\n</minimax:tool_call>",
+        ),
     ];
 
     #[test]
@@ -323,8 +388,13 @@ mod tests {
                     other => panic!("{name}: {other:?}"),
                 }
             }
-            let read: Vec<_> = calls.iter().map(|call| (&*call.name, call.arguments.replace(' ', ""))).collect();
-            assert_eq!(read, [("weather", r#"{"city":"x"}"#.to_owned()), ("time", "{}".to_owned())], "{name}");
+            let read: Vec<_> =
+                calls.iter().map(|call| (&*call.name, call.arguments.replace(' ', ""))).collect();
+            assert_eq!(
+                read,
+                [("weather", r#"{"city":"x"}"#.to_owned()), ("time", "{}".to_owned())],
+                "{name}"
+            );
         }
     }
 
@@ -347,7 +417,12 @@ mod tests {
         let missing = "<tool_call>\n{\"name\": \"weather\", \"arguments\": {}";
         assert!(accepts(&lark, missing).0 < missing.len());
         let marks = [(300, Mark { text: "<tool_call>".into(), silent: false })].into();
-        let lark = grammar(&Families { marks, ..families("hermes") }, &tools(ToolChoice::Required, true)).unwrap();
-        assert!(lark.contains("<[300]>") && !lark.contains("\"<tool_call>\"") && lark.contains("\"</tool_call>\""));
+        let lark =
+            grammar(&Families { marks, ..families("hermes") }, &tools(ToolChoice::Required, true)).unwrap();
+        assert!(
+            lark.contains("<[300]>")
+                && !lark.contains("\"<tool_call>\"")
+                && lark.contains("\"</tool_call>\"")
+        );
     }
 }

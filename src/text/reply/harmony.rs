@@ -63,7 +63,10 @@ mod tests {
     fn channels_recipients_and_their_order() {
         let to = |text: &str| head(text).unwrap().unwrap();
         assert_eq!(to("<|channel|>analysis<|message|>"), Addressed { thoughts: true, tool: None });
-        assert_eq!(to("<|start|>assistant<|channel|>final<|message|>"), Addressed { thoughts: false, tool: None });
+        assert_eq!(
+            to("<|start|>assistant<|channel|>final<|message|>"),
+            Addressed { thoughts: false, tool: None }
+        );
         let call = Addressed { thoughts: false, tool: Some("f".into()) };
         assert_eq!(to("<|channel|>commentary to=functions.f <|constrain|>json<|message|>"), call);
         assert_eq!(to("<|start|>assistant to=functions.f<|channel|>commentary json<|message|>"), call);
@@ -72,7 +75,9 @@ mod tests {
 
     #[test]
     fn a_malformed_head_is_none() {
-        for bad in ["<|message|>", "<|channel|>other<|message|>", "<|channel|>final<|end|>", "assistant<|message|>"] {
+        for bad in
+            ["<|message|>", "<|channel|>other<|message|>", "<|channel|>final<|end|>", "assistant<|message|>"]
+        {
             assert_eq!(head(bad), Err(Malformed), "{bad}");
         }
         assert_eq!(head(&"x".repeat(400)), Err(Malformed));

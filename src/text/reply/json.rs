@@ -211,7 +211,8 @@ mod tests {
     // BUGLOG F01, F04: strings, escapes and braces in strings, at every cut.
     #[test]
     fn every_beginning_of_an_object_may_become_one() {
-        let text = r#" {"a": "b } c", "\u00e9\ud83d\ude00": [1, -2.5e3, {}, [], true, null], "c\\\"": {"d": "["}}"#;
+        let text =
+            r#" {"a": "b } c", "\u00e9\ud83d\ude00": [1, -2.5e3, {}, [], true, null], "c\\\"": {"d": "["}}"#;
         assert_eq!(scan(text), Ok((text.to_owned(), true)));
         for (at, _) in text.char_indices() {
             assert!(matches!(scan(&text[..at]), Ok((_, false))), "{}", &text[..at]);
@@ -221,8 +222,23 @@ mod tests {
     #[test]
     fn what_is_no_json_is_known_at_once() {
         for bad in [
-            "[", "1", "\"", "{a", "{1", "{\"a\" 1", "{\"a\":}", "{\"a\":1,}", "{\"a\":[1,]", "{\"a\":1]",
-            "{\"a\":tru}", "{\"a\":1.}", "{\"a\":\"\\x", "{\"a\":\"\\ud83d\"", "{\"a\":\"\\ude00", "{}{", "{\"a\":'",
+            "[",
+            "1",
+            "\"",
+            "{a",
+            "{1",
+            "{\"a\" 1",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "{\"a\":[1,]",
+            "{\"a\":1]",
+            "{\"a\":tru}",
+            "{\"a\":1.}",
+            "{\"a\":\"\\x",
+            "{\"a\":\"\\ud83d\"",
+            "{\"a\":\"\\ude00",
+            "{}{",
+            "{\"a\":'",
         ] {
             let before = &bad[..bad.len() - 1];
             assert!(scan(before).is_ok(), "{before}");

@@ -1,7 +1,7 @@
 //! What a reply is made of: thoughts, the answer, and calls of tools.
 //!
 //! A family is a row of a table ([`families`]): its markers and the format of its calls. One state
-//! machine ([`reader`]) reads them all; the inside of a call is read by one of five small readers
+//! machine ([`reader`], [`states`]) reads them all; the inside of a call is read by one of five small readers
 //! ([`body`]). Here is no token, no stop string and no prompt: those are `text/output` and
 //! `text/prompt`.
 
@@ -18,6 +18,7 @@ mod pythonic;
 mod reader;
 mod rules;
 mod sink;
+mod states;
 mod typed;
 
 #[cfg(test)]

@@ -179,7 +179,9 @@ fn as_object(value: &str) -> Result<String, Malformed> {
         Ok(Json::Object(_)) => Ok(value.to_owned()),
         Ok(Json::Null) => Ok("{}".to_owned()),
         Ok(Json::String(text)) if text.trim().is_empty() => Ok("{}".to_owned()),
-        Ok(Json::String(text)) if serde_json::from_str::<Json>(&text).is_ok_and(|json| json.is_object()) => Ok(text),
+        Ok(Json::String(text)) if serde_json::from_str::<Json>(&text).is_ok_and(|json| json.is_object()) => {
+            Ok(text)
+        }
         _ => Err(Malformed),
     }
 }

@@ -178,7 +178,8 @@ impl Reader<'_> {
                 let mut object = Map::new();
                 self.items('}', |reader| {
                     reader.space();
-                    let quote = reader.rest.peek().copied().filter(|c| "'\"".contains(*c)).ok_or(Malformed)?;
+                    let quote =
+                        reader.rest.peek().copied().filter(|c| "'\"".contains(*c)).ok_or(Malformed)?;
                     let key = reader.text(quote)?;
                     reader.expect(':')?;
                     object.insert(key, reader.value(depth + 1)?);
@@ -263,8 +264,21 @@ mod tests {
             r#"a.b{"x":-1.5,"y":"it's \"éA\"","z":[1,"two"]}"#
         );
         for bad in [
-            "[]", "[f(1)]", "[f(a=b)]", "[f(a=1) g()]", "[f(a=1]", "[f(a=1, a=2)]", "[f(a=open('x'))]", "[f(a='x)]",
-            "[f(a=1+1)]", "[f(a={b:1})]", "f(a=1)", "[f(a=1)] x", "[1(a=1)]", "[f(a=lambda: 1)]", "[f(**{})]",
+            "[]",
+            "[f(1)]",
+            "[f(a=b)]",
+            "[f(a=1) g()]",
+            "[f(a=1]",
+            "[f(a=1, a=2)]",
+            "[f(a=open('x'))]",
+            "[f(a='x)]",
+            "[f(a=1+1)]",
+            "[f(a={b:1})]",
+            "f(a=1)",
+            "[f(a=1)] x",
+            "[1(a=1)]",
+            "[f(a=lambda: 1)]",
+            "[f(**{})]",
         ] {
             assert_eq!(read(bad), None, "{bad}");
         }

@@ -75,7 +75,8 @@ impl Rules {
             .and_then(|r| r.answer)
             .map(|(open, close)| (rows(&[open], Move::OpenAnswer), rows(&[close], Move::CloseAnswer)))
             .unwrap_or_default();
-        let ends = offered.map(|f| [rows(f.close, Move::CloseCall), section_end(f)].concat()).unwrap_or_default();
+        let ends =
+            offered.map(|f| [rows(f.close, Move::CloseCall), section_end(f)].concat()).unwrap_or_default();
         let thoughts_end = format.map(calls_of).unwrap_or_default().into_iter().map(|(tag, _)| tag);
         let thinking: Watched =
             close.iter().cloned().chain(thoughts_end.map(|tag| (tag, Move::CallInThoughts))).collect();

@@ -78,7 +78,11 @@ impl Sink {
     pub fn degrade(&mut self) {
         if std::mem::take(&mut self.announced) {
             let index = self.index;
-            self.parts.push(Part::ToolCall(ToolCallDelta { index, retracted: true, ..ToolCallDelta::default() }));
+            self.parts.push(Part::ToolCall(ToolCallDelta {
+                index,
+                retracted: true,
+                ..ToolCallDelta::default()
+            }));
         }
         let raw = std::mem::take(&mut self.raw);
         self.text(&raw);

@@ -62,7 +62,10 @@ fn tools() -> Arc<[Tool]> {
     [
         tool("get_weather", json!({ "city": text })),
         tool("get_time", json!({})),
-        tool("search", json!({ "query": text, "limit": { "type": "number" }, "exact": { "type": "boolean" } })),
+        tool(
+            "search",
+            json!({ "query": text, "limit": { "type": "number" }, "exact": { "type": "boolean" } }),
+        ),
         tool("note", json!({ "text": text, "tags": { "type": "array" }, "meta": { "type": "object" } })),
     ]
     .into()
@@ -93,7 +96,8 @@ impl Transcript {
         let mut rest = self.text.as_str();
         while let Some(c) = rest.chars().next() {
             let bracketed = rest.strip_prefix('⟦').and_then(|inside| inside.split_once('⟧'));
-            let longest = marks.iter().filter(|mark| all && rest.starts_with(mark.as_str())).max_by_key(|m| m.len());
+            let longest =
+                marks.iter().filter(|mark| all && rest.starts_with(mark.as_str())).max_by_key(|m| m.len());
             match (bracketed, longest) {
                 (Some((mark, behind)), _) => {
                     pieces.push(Piece::Mark(mark.into()));
@@ -120,7 +124,8 @@ impl Transcript {
         assert_eq!(calls.len(), self.calls.len(), "{what}");
         for (call, expected) in calls.iter().zip(&self.calls) {
             assert_eq!(call.name, expected.name, "{what}");
-            let arguments: Json = serde_json::from_str(&call.arguments).unwrap_or_else(|e| panic!("{e}: {what}"));
+            let arguments: Json =
+                serde_json::from_str(&call.arguments).unwrap_or_else(|e| panic!("{e}: {what}"));
             assert_eq!(arguments, expected.arguments, "{what}");
             match &expected.id {
                 Some(id) => assert_eq!(&call.id, id, "{what}"),
@@ -208,7 +213,11 @@ fn every_transcript_means_what_it_should_however_it_is_cut() {
         if pieces.len() <= 70 {
             for at in 1..pieces.len() {
                 for then in at + 1..pieces.len() {
-                    assert_eq!(read(reader.clone(), &pieces, &[at, then]), whole, "{at} {then}: {transcript:#?}");
+                    assert_eq!(
+                        read(reader.clone(), &pieces, &[at, then]),
+                        whole,
+                        "{at} {then}: {transcript:#?}"
+                    );
                     splits += 1;
                 }
             }
@@ -224,7 +233,9 @@ fn markers_that_are_tokens_mean_the_same() {
         let plain = transcript.families(&[]);
         let markers = plain.reasoning.iter().flat_map(|family| family.markers().map(str::to_owned));
         let calls = plain.tools.into_iter().flat_map(|format| format.markers().map(str::to_owned));
-        let is_tag = |text: &String| text.starts_with(['<', '[']) && text.ends_with(['>', ']']) && !text.ends_with('\n');
+        let is_tag = |text: &String| {
+            text.starts_with(['<', '[']) && text.ends_with(['>', ']']) && !text.ends_with('\n')
+        };
         let marks: Vec<String> = markers.chain(calls).filter(is_tag).collect();
         let families = transcript.families(&marks);
         // Literal tags in answers would be tokens here.
@@ -250,7 +261,9 @@ fn arguments_grow_towards_the_whole() {
         for piece in transcript.pieces(&transcript.marks, false) {
             match piece {
                 Piece::Char(c) => reader.push(c.encode_utf8(&mut [0; 4]), &mut parts),
-                Piece::Mark(mark) => reader.mark(&Mark { text: mark.as_str().into(), silent: false }, &mut parts),
+                Piece::Mark(mark) => {
+                    reader.mark(&Mark { text: mark.as_str().into(), silent: false }, &mut parts)
+                }
             };
             for (index, call) in sums(&parts).2.into_iter().enumerate() {
                 let last = before.insert(index, call.arguments.clone()).unwrap_or_default();
@@ -263,9 +276,16 @@ fn arguments_grow_towards_the_whole() {
 /// Nothing that a model wrote is lost: of what became no call, every letter is shown.
 #[test]
 fn what_is_no_call_is_all_shown() {
-    for format in ["hermes", "kimi", "mistral", "qwen3-coder", "glm", "deepseek-v3", "gemma4", "pythonic", "minimax"] {
+    for format in
+        ["hermes", "kimi", "mistral", "qwen3-coder", "glm", "deepseek-v3", "gemma4", "pythonic", "minimax"]
+    {
         let families = Families { tools: ToolFormat::named(format), ..Families::default() };
-        for text in ["<tool_call>{\"name\": \"f\", ", "[TOOL_CALLS]f[ARGS]{\"a\": [", "<function=f><parameter=a>x", "[get_time("] {
+        for text in [
+            "<tool_call>{\"name\": \"f\", ",
+            "[TOOL_CALLS]f[ARGS]{\"a\": [",
+            "<function=f><parameter=a>x",
+            "[get_time(",
+        ] {
             let reading = Reading { tools: tools(), ..Reading::default() };
             let mut reader = Reader::new(&families, reading);
             let mut parts = Vec::new();

@@ -321,9 +321,10 @@ fn think_next(app: &mut App, typed: &str) {
             thinking.budget = None;
             Ok(())
         }
-        Some(n) => {
-            n.parse().map(|n| thinking.budget = Some(n)).map_err(|_| "budget takes a number of tokens, or none")
-        }
+        Some(n) => n
+            .parse()
+            .map(|n| thinking.budget = Some(n))
+            .map_err(|_| "budget takes a number of tokens, or none"),
         None => thinking.set(typed),
     };
     if let Err(why) = set {

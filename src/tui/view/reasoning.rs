@@ -30,14 +30,17 @@ pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
 fn calls(app: &App, width: usize) -> Vec<Line<'static>> {
     let Some(answer) = app.chat.last_answer() else { return Vec::new() };
     let style = app.theme.style(Role::Accent);
-    let forming = answer.outcome.is_none() && matches!(app.parsed.last(), Some(t) if t.channel == Channel::Tool);
+    let forming =
+        answer.outcome.is_none() && matches!(app.parsed.last(), Some(t) if t.channel == Channel::Tool);
     let newest = answer.tool_calls.len().saturating_sub(CALLS);
     let all = answer.tool_calls.iter().enumerate().skip(newest);
     all.map(|(i, call)| {
         let more = if forming && i + 1 == answer.tool_calls.len() { "…" } else { "" };
-        let text = format!("call {} {} {}", i + 1, call.name, format::quoted(&call.arguments).trim_matches('"'));
+        let text =
+            format!("call {} {} {}", i + 1, call.name, format::quoted(&call.arguments).trim_matches('"'));
         // Its end is where it grows.
-        let text = if more.is_empty() { format::fit(&text, width) } else { tail(&text, width.saturating_sub(1)) };
+        let text =
+            if more.is_empty() { format::fit(&text, width) } else { tail(&text, width.saturating_sub(1)) };
         Line::styled(text + more, style)
     })
     .collect()
@@ -46,7 +49,11 @@ fn calls(app: &App, width: usize) -> Vec<Line<'static>> {
 /// The end of a text that is too long.
 fn tail(text: &str, width: usize) -> String {
     let over = format::width(text).saturating_sub(width);
-    if over == 0 { text.to_owned() } else { format!("…{}", text.chars().skip(over + 1).collect::<String>()) }
+    if over == 0 {
+        text.to_owned()
+    } else {
+        format!("…{}", text.chars().skip(over + 1).collect::<String>())
+    }
 }
 
 /// The tokens drawn up to the step that is shown, newest first.
