@@ -129,6 +129,7 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
         priority: args.priority,
         cache_salt: args.cache_salt.clone(),
         guided,
+        thinking: settings.options.thinking.clone(),
         ..Request::new(RequestId(1), prompt, settings.sampling)
     };
     let file = args.trace.as_deref().map(|path| trace::create(path).map_err(|e| no_trace(path, &e)));
@@ -171,6 +172,12 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
 fn tools_of_run(args: &RunArgs, rounds: u32) -> Result<(Tools, Option<ToolRunner>), Quit> {
     let usage = |message: String| Quit::new(Status::Usage, message);
     let Some(path) = &args.tools else { return Ok((Tools::default(), None)) };
+    if path.extension().is_none_or(|extension| extension != "toml") {
+        if args.run_tools.is_some() {
+            return Err(usage("--run-tools needs a TOML file: functions in JSON say nothing of commands".into()));
+        }
+        return Ok((script::offer(script::read_functions(path)?, args)?, None));
+    }
     let declared = tools::declared(path).map_err(|e| usage(e.to_string()))?;
     let Some(how) = args.run_tools else {
         let not_started = declared.servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>();
@@ -178,7 +185,7 @@ fn tools_of_run(args: &RunArgs, rounds: u32) -> Result<(Tools, Option<ToolRunner
             eprintln!("glassbox: not started without --run-tools: {}", not_started.join(", "));
         }
         let tools = declared.tools.into_iter().map(|local| local.tool).collect();
-        return Ok((Tools { tools, ..Tools::default() }, None));
+        return Ok((script::offer(tools, args)?, None));
     };
     if args.choices > 1 {
         return Err(usage("--run-tools goes on from one answer: --choices 1".into()));
@@ -483,6 +490,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     }
     let mut flags = args.sampling.given();
     flags.extend(args.engine.given());
+    flags.extend(args.chat.given());
     let context = Context::read(flags)?;
     let chat_template = args.chat.chat_template.as_deref().map(script::read_file).transpose()?;
     // A model that the person chose; without one the screen opens what is at hand, or offers the default.
@@ -500,6 +508,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
         model,
         system: args.chat.system,
         params: sampling,
+        thinking: options.thinking.clone(),
         scheduler: options.engine.scheduler.clone(),
         origins,
         theme: options.theme,

@@ -675,6 +675,45 @@ fn panels_are_toggled_zoomed_and_left() {
 }
 
 #[test]
+fn a_call_is_seen_as_it_forms_and_what_is_held_back_says_why() {
+    for size in SIZES {
+        let mut desk = Desk::ready(size);
+        desk.say("/think budget 64");
+        desk.say("What is the weather?");
+        let Some(Command::Submit(request)) = desk.sent().last().copied() else { panic!("nothing sent") };
+        assert_eq!(request.thinking.budget, Some(64));
+        if size != SIZES[2] {
+            desk.press(KeyCode::Tab);
+            desk.press(KeyCode::Char('5'));
+            desk.press(KeyCode::Char('z'));
+        }
+        desk.steps(37);
+        let picture = desk.picture();
+        let parts = ["call 1 get_weather", "a tag?", "→ tool call", "34 of 64 left"];
+        assert!(parts.iter().all(|part| picture.contains(part)), "{picture}");
+        snapshot("call_forms", &desk);
+    }
+}
+
+#[test]
+fn think_says_how_the_next_message_is_thought_about() {
+    let mut desk = Desk::ready(SIZES[1]);
+    for (typed, enabled, effort) in
+        [("on", Some(true), None), ("off", Some(false), None), ("high", Some(true), Some("high"))]
+    {
+        desk.say(&format!("/think {typed}"));
+        assert_eq!((desk.app.thinking.enabled, desk.app.thinking.effort.as_deref()), (enabled, effort));
+    }
+    desk.say("/think budget x");
+    assert!(desk.picture().contains("budget takes a number of tokens"));
+    desk.say("/think auto");
+    desk.say("/think budget none");
+    assert_eq!(desk.app.thinking, glassbox::protocol::Thinking::default());
+    desk.say("/think fold");
+    assert!(desk.app.parse_reasoning);
+}
+
+#[test]
 fn a_paste_of_many_lines_is_one_insertion_and_no_submission() {
     // BUGLOG X18
     let mut desk = Desk::ready(SIZES[1]);

@@ -439,6 +439,10 @@ mod tests {
             ("--schedule-policy", "fair", "schedule_policy must be one of fcfs lpm"),
             ("--set", "watermark=2", "watermark must be a number in range"),
             ("--set", "batchin=static", "did you mean \"batching\"?"),
+            ("--reasoning-parser", "quen3", "tags:<a>,</a>, think, deepseek-r1, qwen3"),
+            ("--tool-call-parser", "xml", "auto, none, hermes, llama3-json, pythonic"),
+            ("--think", "", "on, off, auto, or a level"),
+            ("--think-budget", "-1", "think_budget must be a whole number from 0"),
             ("--priority", "high", "invalid digit"),
             ("--cache-salt", "", "non-empty"),
         ] {

@@ -94,6 +94,12 @@ pub struct EngineFlags {
     /// Ask the model for every token, also where a grammar leaves only one
     #[arg(long)]
     pub no_fast_forward: bool,
+    /// How thoughts are told from the answer: a family's name, tags:<a>,</a> or none [default: auto]
+    #[arg(long, value_name = "NAME", value_parser = checked("reasoning_parser"))]
+    pub reasoning_parser: Option<String>,
+    /// The format of the model's tool calls: a family's name, or none [default: auto]
+    #[arg(long, value_name = "NAME", value_parser = checked("tool_call_parser"))]
+    pub tool_call_parser: Option<String>,
     /// Any setting of the scheduler or the engine, as batching=static; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     pub set: Vec<String>,
@@ -115,6 +121,18 @@ pub struct PromptFlags {
     /// Use this chat template (Jinja) instead of the model's own
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub chat_template: Option<PathBuf>,
+    /// Whether the model thinks first: on, off, or a level its template knows [default: auto]
+    #[arg(long, value_name = "on|off|LEVEL", value_parser = checked("think"))]
+    pub think: Option<String>,
+    /// Close thoughts of so many tokens by force
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("think_budget"))]
+    pub think_budget: Option<String>,
+}
+
+impl PromptFlags {
+    pub fn given(&self) -> Vec<Given> {
+        flags([("think", &self.think), ("think_budget", &self.think_budget)])
+    }
 }
 
 /// One answer, for scripts.
@@ -183,13 +201,6 @@ pub struct RunArgs {
     #[arg(short, long, help_heading = "Engine")]
     pub yes: bool,
 
-    /// Tools that the model may ask to have called; nothing is run without --run-tools
-    #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath, help_heading = "Prompt")]
-    pub tools: Option<PathBuf>,
-    /// Carry the calls out without a question, and answer with what they give back
-    #[arg(long, value_enum, value_name = "HOW", requires = "tools", conflicts_with = "raw", help_heading = "Prompt")]
-    pub run_tools: Option<RunTools>,
-
     /// Lower is served first, under --scheduling-policy priority
     #[arg(
         long,
@@ -202,6 +213,20 @@ pub struct RunArgs {
     /// Share cached blocks only with requests of the same salt
     #[arg(long, value_name = "TEXT", value_parser = salt, help_heading = "Engine")]
     pub cache_salt: Option<String>,
+
+    /// Tools the model may ask for: a JSON array of functions, as OpenAI's API takes them, or a TOML file
+    /// of commands and MCP servers; nothing is run without --run-tools
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "raw", help_heading = "Tools")]
+    pub tools: Option<PathBuf>,
+    /// auto, none, required, or a tool's name: required and a name hold the answer to a call
+    #[arg(long, value_name = "CHOICE", default_value = "auto", requires = "tools", help_heading = "Tools")]
+    pub tool_choice: String,
+    /// At most one call in one answer, where calls are required
+    #[arg(long, requires = "tools", help_heading = "Tools")]
+    pub no_parallel_tool_calls: bool,
+    /// Carry the calls out without a question, and answer with what they give back
+    #[arg(long, value_enum, value_name = "HOW", requires = "tools", conflicts_with = "raw", help_heading = "Tools")]
+    pub run_tools: Option<RunTools>,
 
     #[command(flatten)]
     pub sampling: SamplingFlags,
@@ -245,6 +270,7 @@ impl RunArgs {
     pub fn given(&self) -> Vec<Given> {
         let mut given = self.sampling.given();
         given.extend(self.engine.given());
+        given.extend(self.chat.given());
         given.extend(self.logprobs.iter().map(|k| flag("logprobs", k)));
         given
     }
@@ -276,6 +302,8 @@ impl EngineFlags {
             ("schedule_policy", &self.schedule_policy),
             ("preemption_mode", &self.preemption_mode),
             ("fast_forward", &fast_forward),
+            ("reasoning_parser", &self.reasoning_parser),
+            ("tool_call_parser", &self.tool_call_parser),
             ("models", &self.models),
             ("offline", &offline),
         ]);

@@ -97,6 +97,7 @@ impl Engine {
                     };
                     seq.sampler = sampled.state;
                     teller.tell(seq, sampled, false, events)
+                        || teller.close_thoughts(seq, events)
                         || (self.fast_forward && teller.fast_forward(seq, events))
                 }
                 Err(why) => {

@@ -46,6 +46,13 @@ impl Teller<'_> {
         tokens.iter().any(|token| self.tell(seq, certain(*token), true, events))
     }
 
+    /// Thoughts that have used up their budget are closed with what the model's family writes there
+    /// (vLLM: `thinking_token_budget`). Gives back whether that was the last.
+    pub fn close_thoughts(&mut self, seq: &mut Sequence, events: &mut Vec<Event>) -> bool {
+        let closing = self.output.closing(seq.id);
+        self.force(seq, &closing, events)
+    }
+
     /// What the grammar leaves no choice about. Not where log-probabilities are asked for: only the
     /// model knows those.
     pub fn fast_forward(&mut self, seq: &mut Sequence, events: &mut Vec<Event>) -> bool {

@@ -175,6 +175,9 @@ impl Intake {
         if accepted.request.tools.choice != ToolChoice::None {
             accepted.tools = accepted.request.tools.tools.clone().into();
         }
+        if accepted.request.guided.is_none() {
+            accepted.request.guided = self.text.guided_calls(&accepted.request.tools)?;
+        }
         search_in_grammar(accepted)?;
         Ok(self.sequence(accepted, built.ids))
     }

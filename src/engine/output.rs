@@ -26,12 +26,15 @@ pub struct Output {
     open: BTreeMap<SeqId, Stream>,
     /// What is said of requests whose best choices are told at the end.
     held: BTreeMap<RequestId, BestOf>,
+    /// What closes thoughts.
+    closing: Arc<[TokenId]>,
     finished: u64,
 }
 
 impl Output {
     pub fn new(text: Arc<TextModel>, clock: Clock, max_len: usize) -> Self {
-        Self { text, clock, max_len, open: BTreeMap::new(), held: BTreeMap::new(), finished: 0 }
+        let closing = text.closes_thoughts().into();
+        Self { text, clock, max_len, open: BTreeMap::new(), held: BTreeMap::new(), closing, finished: 0 }
     }
 
     /// From here on every choice of the request is owed one `Finished`.
@@ -152,6 +155,12 @@ impl Output {
     /// Nothing was said yet, and a tag that comes now opens thoughts.
     pub fn may_think(&self, seq: SeqId) -> bool {
         self.open.get(&seq).is_some_and(Stream::may_think)
+    }
+
+    /// The tokens that must close the sequence's thoughts now; mostly none.
+    pub fn closing(&mut self, seq: SeqId) -> Arc<[TokenId]> {
+        let over = self.open.get_mut(&seq).is_some_and(Stream::is_over_budget);
+        if over { self.closing.clone() } else { Arc::default() }
     }
 
     /// A branch begins with what its parent had said: the text again, without a token drawn.

@@ -23,6 +23,8 @@ pub struct Stream {
     beam: Option<BeamScore>,
     /// Tokens before the answer itself; `None` while it thinks.
     answer_from: Option<usize>,
+    /// Most tokens of thoughts; none once they were closed by force.
+    budget: Option<u32>,
 }
 
 impl Stream {
@@ -41,6 +43,7 @@ impl Stream {
             stopped: false,
             retold: 0,
             beam: None,
+            budget: accepted.request.thinking.budget,
         }
     }
 
@@ -66,6 +69,16 @@ impl Stream {
         let pushed = self.parse(token);
         self.stopped |= pushed.stopped.is_some();
         pushed
+    }
+
+    /// Whether its thoughts have used up their budget; true once.
+    pub fn is_over_budget(&mut self) -> bool {
+        let spent = |budget: &u32| self.usage.reasoning_tokens >= *budget as usize;
+        let over = self.parser.is_thinking() && self.budget.as_ref().is_some_and(spent);
+        if over {
+            self.budget = None;
+        }
+        over
     }
 
     fn parse(&mut self, token: TokenId) -> Pushed {

@@ -394,6 +394,7 @@ proptest! {
             draw: true,
             target: None,
             top: 0,
+            beams: 0,
             trace: logits.len(),
         };
         let x = logits.iter().map(|x| f64::from(*x)).collect();

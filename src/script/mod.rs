@@ -5,7 +5,7 @@
 //! which gets control characters as visible escapes ([`visible`](crate::base::visible)).
 //!
 //! - `run`: a request from submission to its end, under interruption and closed pipes
-//! - `input`: stdin, files and words -> the prompt
+//! - `input`: stdin, files and words -> the prompt; `offer`: functions -> what the model is offered
 //! - `answer`, `output`, `json`: what came back, and its three forms
 //! - `tools`: the calls of an answer carried out, and what they give back
 //! - `models`, `inspect`, `score`, `doctor`, `settings`: reports
@@ -22,6 +22,7 @@ mod inspect;
 mod json;
 mod memory;
 mod models;
+mod offer;
 mod output;
 mod progress;
 mod run;
@@ -29,9 +30,9 @@ mod score;
 mod settings;
 mod signals;
 mod status;
-mod tools;
 #[cfg(test)]
 mod tests;
+mod tools;
 
 pub use doctor::{Doctor, ModelDir, Tool, doctor, physical_cores};
 pub use input::{Stdin, assemble, decode, read_file, split_words};
@@ -40,6 +41,7 @@ pub use inspect::{
 };
 pub use memory::MemoryRow;
 pub use models::{FileCard, FormatRow, ModelCard, ModelRow, print_card, print_list, print_outcome};
+pub use offer::{offer, read_functions};
 pub use output::{Printer, View};
 pub use progress::Progress;
 pub use run::{answer, wait_until_ready};

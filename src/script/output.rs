@@ -109,6 +109,7 @@ impl<O: Write, E: Write> Printer<O, E> {
         self.out.flush()?;
         if self.view.format == Format::Text {
             self.explain_silence(answer)?;
+            self.tell_calls(answer)?;
         }
         if self.view.stats {
             for choice in &answer.choices {
@@ -255,13 +256,29 @@ impl<O: Write, E: Write> Printer<O, E> {
 
     /// An empty answer looks like a fault when the model only thought, or was cut off thinking.
     fn explain_silence(&mut self, answer: &Answer) -> io::Result<()> {
-        for choice in answer.choices.iter().filter(|c| c.text.is_empty() && !c.reasoning.is_empty()) {
+        for choice in answer
+            .choices
+            .iter()
+            .filter(|c| c.text.is_empty() && !c.reasoning.is_empty() && c.tool_calls.is_empty())
+        {
             let thought = choice.outcome.as_ref().map_or(0, |o| o.usage.reasoning_tokens);
             self.note(&format!(
                 "no answer: the model only thought, for {} (finish reason: {}); \
                  --reasoning show prints the thoughts",
                 counted(thought, "token"),
                 choice.finish_reason()
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Calls are no answer; who can run them reads JSON.
+    fn tell_calls(&mut self, answer: &Answer) -> io::Result<()> {
+        for call in answer.choices.iter().flat_map(|choice| &choice.tool_calls) {
+            let arguments = call.arguments.replace(['\n', '\r'], " ");
+            self.note(&format!(
+                "the model asks for the tool {} {arguments}; --json has its call",
+                call.name
             ))?;
         }
         Ok(())

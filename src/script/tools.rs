@@ -230,7 +230,8 @@ mod tests {
         let seq = SeqId { request: RequestId(request), choice: 0 };
         let piece = |(index, name): (usize, &&str)| {
             let (id, name) = (Some(format!("c{index}")), Some((*name).to_owned()));
-            let call = ToolCallDelta { index, id, name, arguments: "{\"city\":\"Oslo\"}".into() };
+            let arguments = "{\"city\":\"Oslo\"}".into();
+            let call = ToolCallDelta { index, id, name, arguments, ..ToolCallDelta::default() };
             Event::Delta { seq, part: Part::ToolCall(call) }
         };
         let mut events: Vec<Event> = names.iter().enumerate().map(piece).collect();

@@ -2,7 +2,7 @@
 //!
 //! Towards the model: messages -> chat template ([`ChatTemplate`]) -> token ids, where nothing a
 //! message contains can become a control token. Back from the model: token ids -> whole characters
-//! -> stop strings -> reasoning and answer ([`OutputParser`]), piece by piece.
+//! -> stop strings -> thoughts, answer and calls of tools ([`OutputParser`], `reply/`), piece by piece.
 //!
 //! [`TextModel`] holds what one model's vocabulary and template know of all that, and is built from
 //! plain data ([`VocabSpec`]). Reading that data out of a file is not done here.

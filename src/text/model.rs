@@ -6,7 +6,9 @@ use super::specials::{Segment, SpecialTokens, Specials};
 use super::template::{ChatTemplate, TemplateError};
 use super::vocab::{Algorithm, END_THINK, Pieces, THINK, VocabError, VocabSpec};
 use super::{OutputOptions, OutputParser};
-use crate::protocol::{REASONING_PARSERS, TOOL_CALL_PARSERS, TokenId};
+use crate::protocol::{
+    Failure, FailureKind, Grammar, Guided, REASONING_PARSERS, TOOL_CALL_PARSERS, TokenId, ToolChoice, Tools,
+};
 use serde_json::{Map, Value as Json, json};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -169,6 +171,17 @@ impl TextModel {
     /// Which family's calls are looked for, where tools are offered.
     pub fn tool_call_parser(&self) -> Option<&'static str> {
         self.families.tools.map(|format| format.name)
+    }
+
+    /// What an answer must be where `tool_choice` asks for calls: the family's own format, with the
+    /// arguments' schemas. Thoughts may come first.
+    pub fn guided_calls(&self, tools: &Tools) -> Result<Option<Guided>, Failure> {
+        if matches!(tools.choice, ToolChoice::Auto | ToolChoice::None) || tools.tools.is_empty() {
+            return Ok(None);
+        }
+        let none = || Failure::new(FailureKind::Template, "tool_choice needs a tool call parser; it is none");
+        let lark = super::reply::grammar(&self.families, tools).ok_or_else(none)?;
+        Ok(Some(Guided { grammar: Grammar::Lark(lark), in_reasoning: false }))
     }
 
     /// The tokens that close thoughts, for a budget that is used up.

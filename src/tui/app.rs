@@ -9,8 +9,8 @@ use super::slash::Slash;
 use super::theme::Theme;
 use crate::base::Ring;
 use crate::protocol::{
-    BeamSearch, Channel, Command, Event, Guided, LoadStage, ModelInfo, SamplingParams, SchedulerSettings,
-    SeqId, Snapshot, ToolCommand, ToolEvent,
+    BeamSearch, Channel, Command, Event, Guided, HeldBack, LoadStage, ModelInfo, SamplingParams, SchedulerSettings,
+    SeqId, Snapshot, Thinking, ToolCommand, ToolEvent,
 };
 use crossterm::event::KeyEvent;
 use std::cell::Cell;
@@ -103,6 +103,8 @@ pub struct App {
     pub guided: Option<Guided>,
     /// False: thoughts come as text, tags and all.
     pub parse_reasoning: bool,
+    /// How the next messages are thought about.
+    pub thinking: Thinking,
     pub snapshot: Arc<Snapshot>,
     /// Scheduler settings the engine was asked for and has not answered, and when.
     pub asked: Option<(SchedulerSettings, Duration)>,
@@ -306,12 +308,14 @@ pub struct ParsedToken {
     pub text: String,
     pub channel: Channel,
     pub held: String,
+    pub why: Option<HeldBack>,
 }
 
 impl App {
     pub fn new(options: ScreenOptions, theme: Theme, history: Vec<String>) -> Self {
         Self {
             params: options.params.clone(),
+            thinking: options.thinking.clone(),
             system: options.system.clone(),
             guided: None,
             options,

@@ -67,6 +67,8 @@ pub struct Answer {
     pub params: SamplingParams,
     pub submitted: Duration,
     pub first_token: Option<Duration>,
+    /// Most tokens of its thoughts.
+    pub budget: Option<u32>,
     /// First and last token of its thoughts.
     pub thinking: Option<(Duration, Duration)>,
     pub outcome: Option<Box<Outcome>>,
@@ -220,6 +222,7 @@ impl Answer {
             params,
             submitted: now,
             first_token: None,
+            budget: None,
             thinking: None,
             outcome: None,
         }

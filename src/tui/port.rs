@@ -1,4 +1,4 @@
-use crate::protocol::{Handle, SamplingParams, SchedulerSettings};
+use crate::protocol::{Handle, SamplingParams, SchedulerSettings, Thinking};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -53,6 +53,7 @@ pub struct ScreenOptions {
     pub model: Option<String>,
     pub system: Option<String>,
     pub params: SamplingParams,
+    pub thinking: Thinking,
     pub scheduler: SchedulerSettings,
     /// Where the start's values are from, by name; built-in ones are left out.
     pub origins: BTreeMap<&'static str, String>,

@@ -12,6 +12,7 @@ mod beams;
 mod branches;
 mod breakpoints;
 mod cache;
+mod calls;
 mod comparing;
 mod control;
 #[path = "../support/cpu.rs"]

@@ -8,7 +8,7 @@ mod script;
 
 use glassbox::protocol::*;
 pub use script::model_info;
-use script::{part, script, trace, with_tools};
+use script::{call, part, script, trace, with_tools};
 use std::sync::Arc;
 
 /// Engine time of a step.
@@ -230,7 +230,8 @@ impl FakeEngine {
             vec![Event::Accepted { id: request.id, prompt_tokens: prompt, rendered: text.clone() }];
         let cached = if turns > 1 { (prompt / 2) / BLOCK * BLOCK } else { 0 };
         for choice in 0..request.n {
-            let plain = || script(choice, request.parse_reasoning && turns < 3);
+            let thinks = request.parse_reasoning && turns < 3;
+            let plain = || if text.contains("weather") { call() } else { script(choice, thinks) };
             let mut left = with_tools(request).unwrap_or_else(plain);
             left.reverse();
             let seq = SeqId { request: request.id, choice };

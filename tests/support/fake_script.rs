@@ -55,6 +55,19 @@ pub fn script(choice: u32, think: bool) -> Vec<(Channel, String)> {
     all
 }
 
+/// Thoughts, then a call of a tool.
+pub fn call() -> Vec<(Channel, String)> {
+    let mut all = script(0, true);
+    all.truncate(1 + THOUGHTS.split_inclusive(' ').count());
+    all.push((Channel::Marker, "</think>".into()));
+    all.push((Channel::Marker, "<tool_call>".into()));
+    let tokens =
+        ["{\"name\": \"get_weather\", \"arguments\": ", "{\"city\"", ": \"Par", "is\", ", "\"days\": ", "3}"];
+    all.extend(tokens.map(|text| (Channel::Tool, text.to_owned())));
+    all.push((Channel::Marker, "}\n</tool_call>".into()));
+    all
+}
+
 const CALL: &str = "{\"name\": \"";
 
 /// What is said where there are tools: asked about the weather it calls `get_weather` (of two places,
@@ -95,7 +108,7 @@ pub fn part(before: &[(Channel, String)], channel: Channel, text: &str) -> Optio
                     index: begun,
                     id: Some(format!("call_{begun}")),
                     name: rest.split('"').next().map(str::to_owned),
-                    arguments: String::new(),
+                    ..ToolCallDelta::default()
                 },
                 None => {
                     ToolCallDelta { index: begun - 1, arguments: text.to_owned(), ..ToolCallDelta::default() }

@@ -1,4 +1,4 @@
-use super::body::{Body, Step, Stepped};
+use super::body::Body;
 use super::families::ToolFormat;
 use super::harmony::Header;
 use super::rules::{Families, Mark, Move, Rules};
@@ -15,29 +15,29 @@ use std::sync::Arc;
 /// that are never closed are all there is. A call that turns out to be none becomes text again.
 #[derive(Clone, Debug)]
 pub(in crate::text) struct Reader {
-    rules: Arc<Rules>,
-    format: Option<&'static ToolFormat>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) format: Option<&'static ToolFormat>,
     /// Behind an opening tag, not part of the thoughts.
-    label: &'static str,
-    state: State,
+    pub(super) label: &'static str,
+    pub(super) state: State,
     /// What may still become a tag.
-    held: String,
+    pub(super) held: String,
     /// White space whose place is not known yet.
-    space: String,
+    pub(super) space: String,
     /// The thoughts were opened by a typed tag: a typed one closes them.
-    literal: bool,
+    pub(super) literal: bool,
     /// A call ended the thoughts.
-    unclosed: bool,
+    pub(super) unclosed: bool,
     /// Calls are messages.
-    harmony: bool,
-    sink: Sink,
-    found_tag: bool,
+    pub(super) harmony: bool,
+    pub(super) sink: Sink,
+    pub(super) found_tag: bool,
     /// Pieces to be read before the next one; empty between two pushes.
-    queue: VecDeque<Symbol>,
+    pub(super) queue: VecDeque<Symbol>,
 }
 
 #[derive(Clone, Debug)]
-enum State {
+pub(super) enum State {
     /// Nothing but white space so far. `opened`: the prompt has opened the thoughts already.
     Start {
         opened: bool,
@@ -63,7 +63,7 @@ enum State {
 
 /// One piece of a reply.
 #[derive(Clone, Debug)]
-enum Symbol {
+pub(super) enum Symbol {
     Char(char),
     /// No part of a tag.
     Plain(char),
@@ -218,7 +218,7 @@ impl Reader {
     }
 
     /// What `text` means here.
-    fn watched(&self, text: &str, typed: bool) -> Option<Found> {
+    pub(super) fn watched(&self, text: &str, typed: bool) -> Option<Found> {
         let found = match &self.state {
             State::Call(body) => Found::Inner(body.watch().iter().find(|tag| **tag == text)?),
             _ => Found::Outer(self.rules_now().iter().find(|(tag, _)| tag == text)?.clone()),
@@ -254,180 +254,9 @@ impl Reader {
             State::Header(_) | State::Call(_) => &[],
         }
     }
-
-    fn token(&mut self, mark: Mark) {
-        if let State::Header(_) = self.state {
-            return self.header(&mark.text, Symbol::Mark(mark.clone()));
-        }
-        if let Some(found) = self.watched(&mark.text, false) {
-            return self.tag(found, false);
-        }
-        match &self.state {
-            State::Call(body) if !body.takes_text() => self.degrade(Symbol::Mark(mark)),
-            State::Section { .. } | State::Between => {
-                self.leave_calls();
-                self.queue.push_front(Symbol::Mark(mark));
-            }
-            State::Call(_) => mark.text.chars().for_each(|c| self.plain(c)),
-            _ if mark.silent => {}
-            _ => mark.text.chars().rev().for_each(|c| self.queue.push_front(Symbol::Plain(c))),
-        }
-    }
-
-    fn tag(&mut self, found: Found, typed: bool) {
-        let (tag, meaning) = match found {
-            Found::Inner(tag) => return self.inner_tag(tag),
-            Found::Outer(found) => found,
-        };
-        self.found_tag |= meaning != Move::CallInThoughts;
-        self.space.clear();
-        self.state = match meaning {
-            Move::OpenThoughts => {
-                self.literal = typed && self.rules.solid.contains(&tag);
-                State::Opened { label: 0 }
-            }
-            Move::CloseThoughts => {
-                (self.unclosed, self.literal) = (false, false);
-                State::Closed
-            }
-            Move::CallInThoughts => {
-                self.unclosed = true;
-                self.queue.push_front(Symbol::Mark(Mark { text: tag.into(), silent: false }));
-                State::Answer
-            }
-            Move::OpenAnswer | Move::CloseAnswer => State::Closed,
-            Move::OpenSection => {
-                self.sink.raw = tag;
-                State::Section { fresh: true }
-            }
-            Move::CloseCall => State::Section { fresh: false },
-            Move::Call | Move::BareCall => return self.begin_call(&tag, meaning == Move::BareCall),
-            Move::Header => {
-                self.sink.raw = tag.clone();
-                State::Header(Header::new(tag))
-            }
-            Move::EndMessage => State::Between,
-        };
-    }
-
-    fn begin_call(&mut self, tag: &str, bare: bool) {
-        let Some(format) = self.format else { return };
-        let fresh = matches!(self.state, State::Section { fresh: true });
-        if !fresh {
-            self.sink.raw.clear();
-        }
-        self.state = State::Call(Box::new(Body::new(format.body, bare)));
-        match bare {
-            true => tag.chars().for_each(|c| self.queue.push_front(Symbol::Char(c))),
-            false => self.sink.raw.push_str(tag),
-        }
-    }
-
-    fn inner_tag(&mut self, tag: &'static str) {
-        let State::Call(body) = &mut self.state else { return };
-        let before = self.sink.raw.len();
-        self.sink.raw.push_str(tag);
-        let stepped = body.tag(tag, &mut self.sink);
-        self.stepped(stepped, before, || Symbol::Mark(Mark { text: tag.into(), silent: false }));
-    }
-
-    fn stepped(&mut self, stepped: Stepped, before: usize, symbol: impl FnOnce() -> Symbol) {
-        match stepped {
-            Ok(Step::More) => {}
-            Ok(Step::Done) if self.harmony => self.state = State::Between,
-            Ok(Step::Done) => self.state = State::Section { fresh: false },
-            Err(_) => {
-                self.sink.raw.truncate(before);
-                self.degrade(symbol());
-            }
-        }
-    }
-
-    /// The call is none: its text is shown, and what ended it is read as the answer.
-    fn degrade(&mut self, symbol: Symbol) {
-        self.sink.degrade();
-        self.state = State::Answer;
-        self.queue.push_front(symbol);
-    }
-
-    /// A character that is no part of a tag.
-    fn plain(&mut self, c: char) {
-        let mut buffer = [0; 4];
-        let text: &str = c.encode_utf8(&mut buffer);
-        match &mut self.state {
-            State::Start { .. } if c.is_whitespace() => self.space.push(c),
-            State::Start { opened } => {
-                self.state = if *opened { State::Opened { label: 0 } } else { State::Answer };
-                self.put_back(c);
-                let space = std::mem::take(&mut self.space);
-                space.chars().rev().for_each(|c| self.put_back(c));
-            }
-            State::Opened { label } if self.label[*label..].starts_with(c) => *label += c.len_utf8(),
-            State::Opened { label } => {
-                let begun = 0 < *label && *label < self.label.len();
-                if begun || !matches!(c, '\n' | '\r') {
-                    self.sink.thought(&self.label[..if begun { *label } else { 0 }]);
-                    self.state = State::Thinking;
-                    self.put_back(c);
-                }
-            }
-            State::Thinking => self.sink.thought(text),
-            State::Closed if c.is_whitespace() => {}
-            State::Closed => {
-                self.state = State::Answer;
-                self.put_back(c);
-            }
-            State::Answer => self.sink.text(text),
-            State::Section { fresh: true } if c.is_whitespace() => self.sink.raw.push(c),
-            State::Section { .. }
-                if c.is_whitespace() || self.format.is_some_and(|f| f.between.contains(c)) => {}
-            State::Between if c.is_whitespace() => {}
-            State::Section { .. } | State::Between => {
-                self.leave_calls();
-                self.put_back(c);
-            }
-            State::Call(body) => {
-                let before = self.sink.raw.len();
-                self.sink.raw.push(c);
-                let stepped = body.char(c, &mut self.sink);
-                self.stepped(stepped, before, || Symbol::Char(c));
-            }
-            State::Header(_) => self.header(text, Symbol::Char(c)),
-        }
-    }
-
-    fn put_back(&mut self, c: char) {
-        self.queue.push_front(Symbol::Char(c));
-    }
-
-    /// What comes behind calls, or in their place.
-    fn leave_calls(&mut self) {
-        if matches!(self.state, State::Section { fresh: true }) {
-            self.sink.degrade();
-        }
-        self.state = State::Answer;
-    }
-
-    fn header(&mut self, piece: &str, symbol: Symbol) {
-        let State::Header(header) = &mut self.state else { return };
-        let Ok(addressed) = header.push(piece) else { return self.degrade(symbol) };
-        self.sink.raw.push_str(piece);
-        let Some(to) = addressed else { return };
-        self.found_tag = true;
-        match to.tool.filter(|_| self.format.is_some()) {
-            Some(tool) => {
-                self.sink.name(&tool, None);
-                self.state = State::Call(Box::new(Body::harmony()));
-            }
-            None => {
-                self.sink.raw.clear();
-                self.state = if to.thoughts { State::Thinking } else { State::Answer };
-            }
-        }
-    }
 }
 
-enum Found {
+pub(super) enum Found {
     /// In a call.
     Inner(&'static str),
     Outer((String, Move)),

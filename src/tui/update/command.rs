@@ -2,7 +2,7 @@
 
 use super::{calls, debug, engine, fork, guided, keys, models, scheduling};
 use crate::base::nearest;
-use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec};
+use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
 use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
 use crate::tui::chat::{Chat, Level};
 use crate::tui::format;
@@ -312,6 +312,7 @@ fn last_code_block(text: &str) -> Option<String> {
     open.or_else(|| blocks.pop()).filter(|code| !code.is_empty())
 }
 
+/// How thoughts are shown, and from the next message on how the model thinks.
 fn think(app: &mut App, arguments: &str) {
     match arguments {
         "" => app.chat.thoughts_open = !app.chat.thoughts_open,
@@ -320,16 +321,41 @@ fn think(app: &mut App, arguments: &str) {
             app.chat.thoughts_open = arguments == "show";
         }
         "raw" => app.parse_reasoning = false,
-        other => {
-            app.chat.note(Level::Bad, format!("/think fold, show or raw, not {other:?}"));
-            return;
-        }
+        other => return think_next(app, other),
     }
     app.say(match (app.parse_reasoning, app.chat.thoughts_open) {
         (false, _) => "thoughts stay in the text, tags and all, from the next message on",
         (true, true) => "thoughts are shown",
         (true, false) => "thoughts are folded",
     });
+}
+
+fn think_next(app: &mut App, typed: &str) {
+    let mut thinking = app.thinking.clone();
+    let set = match typed.strip_prefix("budget").map(str::trim) {
+        Some("none" | "off") => {
+            thinking.budget = None;
+            Ok(())
+        }
+        Some(n) => n
+            .parse()
+            .map(|n| thinking.budget = Some(n))
+            .map_err(|_| "budget takes a number of tokens, or none"),
+        None => thinking.set(typed),
+    };
+    if let Err(why) = set {
+        let text = format!("/think {typed}: {why}; /think fold, show or raw is how thoughts are shown");
+        return app.chat.note(Level::Bad, text);
+    }
+    app.thinking = thinking;
+    let Thinking { enabled, effort, budget } = &app.thinking;
+    let how = match (enabled, effort) {
+        (_, Some(level)) => level.clone(),
+        (Some(on), None) => if *on { "on" } else { "off" }.into(),
+        (None, None) => "as the model does by itself".into(),
+    };
+    let most = budget.map_or(String::new(), |n| format!(", {n} tokens at most"));
+    app.say(format!("thinking: {how}{most}, from the next message on"));
 }
 
 #[cfg(test)]

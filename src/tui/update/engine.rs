@@ -166,6 +166,7 @@ fn one(app: &mut App, event: Event) {
                 text: token.text.clone(),
                 channel: token.channel,
                 held: token.held.clone(),
+                why: token.why,
             });
             deliver(app, *seq, &event);
         }
@@ -283,6 +284,11 @@ fn request(app: &mut App, prompt: Prompt, n: u32, tools: Tools, effects: &mut Ve
     request.beam = app.beam;
     request.tools = tools;
     request.guided = app.guided.clone();
+    request.thinking = app.thinking.clone();
     effects.push(Effect::Send(Command::Submit(Box::new(request))));
-    (0..n).map(|choice| Answer::new(SeqId { request: id, choice }, app.params.clone(), app.now)).collect()
+    let answer = |choice| {
+        let answer = Answer::new(SeqId { request: id, choice }, app.params.clone(), app.now);
+        Answer { budget: app.thinking.budget, ..answer }
+    };
+    (0..n).map(answer).collect()
 }

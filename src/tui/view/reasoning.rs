@@ -8,9 +8,13 @@ use crate::tui::history;
 use crate::tui::theme::Role;
 use ratatui::text::{Line, Span};
 
+/// Most calls shown: the newest.
+const CALLS: usize = 3;
+
 pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
-    let mut lines = vec![state(app)];
-    let room = height.saturating_sub(1);
+    let mut lines = vec![state(app, width)];
+    lines.extend(calls(app, width).into_iter().take(height.saturating_sub(4)));
+    let room = height.saturating_sub(lines.len());
     let tokens = so_far(app);
     let skip = app.panels.scroll.min(tokens.len().saturating_sub(room));
     let mut rows: Vec<Line> = tokens.iter().skip(skip).take(room).map(|t| row(app, t, width)).collect();
@@ -20,6 +24,36 @@ pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
     }
     lines.extend(rows);
     lines
+}
+
+/// The calls of the last answer, as they form.
+fn calls(app: &App, width: usize) -> Vec<Line<'static>> {
+    let Some(answer) = app.chat.last_answer() else { return Vec::new() };
+    let style = app.theme.style(Role::Accent);
+    let forming =
+        answer.outcome.is_none() && matches!(app.parsed.last(), Some(t) if t.channel == Channel::Tool);
+    let newest = answer.tool_calls.len().saturating_sub(CALLS);
+    let all = answer.tool_calls.iter().enumerate().skip(newest);
+    all.map(|(i, call)| {
+        let more = if forming && i + 1 == answer.tool_calls.len() { "…" } else { "" };
+        let text =
+            format!("call {} {} {}", i + 1, call.name, format::quoted(&call.arguments).trim_matches('"'));
+        // Its end is where it grows.
+        let text =
+            if more.is_empty() { format::fit(&text, width) } else { tail(&text, width.saturating_sub(1)) };
+        Line::styled(text + more, style)
+    })
+    .collect()
+}
+
+/// The end of a text that is too long.
+fn tail(text: &str, width: usize) -> String {
+    let over = format::width(text).saturating_sub(width);
+    if over == 0 {
+        text.to_owned()
+    } else {
+        format!("…{}", text.chars().skip(over + 1).collect::<String>())
+    }
 }
 
 /// The tokens drawn up to the step that is shown, newest first.
@@ -35,8 +69,8 @@ fn so_far(app: &App) -> Vec<&ParsedToken> {
     app.parsed.iter().rev().filter(came_by_then).collect()
 }
 
-/// Which parser is at work, where it is, and what thinking has taken so far.
-fn state(app: &App) -> Line<'static> {
+/// Which parsers are at work, where they are, and what thinking has taken and may still take.
+fn state(app: &App, width: usize) -> Line<'static> {
     let theme = &app.theme;
     let muted = theme.style(Role::Muted);
     let Some(info) = app.ready() else {
@@ -48,27 +82,32 @@ fn state(app: &App) -> Line<'static> {
         (Some(name), true) => format!("parser {name}"),
     };
     let mut words = vec![Span::styled(parser, muted)];
-    if let Some(answer) = app.chat.last_answer().filter(|a| a.reasoning_tokens > 0) {
-        let spent = answer.thinking.map_or(0.0, |(from, to)| (to - from).as_secs_f64() * 1e3);
-        let text = format!(
-            "thought {} tok, {}",
-            format::count(answer.reasoning_tokens as u64),
-            format::millis(spent)
-        );
-        words.push(Span::styled(text, theme.style(Role::Thought)));
-    }
     if app.chat.is_running()
         && let Some(last) = app.parsed.last()
     {
-        words.push(Span::styled(
-            format!("in {}", channel(last.channel).0),
-            theme.style(channel(last.channel).1),
-        ));
+        let (name, role) = channel(last.channel);
+        words.push(Span::styled(format!("in {name}"), theme.style(role)));
     }
-    paint::dotted(words, theme)
+    if let Some(answer) = app.chat.last_answer().filter(|a| a.reasoning_tokens > 0) {
+        let spent = answer.thinking.map_or(0.0, |(from, to)| (to - from).as_secs_f64() * 1e3);
+        let count = |n: usize| format::count(n as u64);
+        let left = match answer.budget {
+            Some(budget) => {
+                let left = (budget as usize).saturating_sub(answer.reasoning_tokens);
+                format!(", {} of {} left", count(left), count(budget as usize))
+            }
+            None => String::new(),
+        };
+        let text = format!("thought {} tok{left}, {}", count(answer.reasoning_tokens), format::millis(spent));
+        words.push(Span::styled(text, theme.style(Role::Thought)));
+    }
+    if let Some(format) = &info.tool_call_parser {
+        words.push(Span::styled(format!("calls {format}"), muted));
+    }
+    paint::fitting(words, width, theme)
 }
 
-/// `151667  "<think>"   → marker   held "<th"`.
+/// `151667  "<think>"   → marker   held "<th" a tag?`.
 fn row(app: &App, token: &ParsedToken, width: usize) -> Line<'static> {
     let theme = &app.theme;
     let (name, role) = channel(token.channel);
@@ -82,7 +121,11 @@ fn row(app: &App, token: &ParsedToken, width: usize) -> Line<'static> {
         Span::styled(format::pad(name, 9), theme.style(role)),
     ];
     if !token.held.is_empty() {
-        spans.push(Span::styled(format!(" held {}", format::quoted(&token.held)), theme.style(Role::Warn)));
+        let why = token.why.map_or(String::new(), |why| format!(" {}", why.name()));
+        let room = width.saturating_sub(text + 24 + why.len()).max(4);
+        let held = format::fit(&format::quoted(&token.held), room);
+        spans.push(Span::styled(format!(" held {held}"), theme.style(Role::Warn)));
+        spans.push(Span::styled(why, theme.style(Role::Muted)));
     }
     Line::from(spans)
 }
