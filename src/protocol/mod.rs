@@ -38,7 +38,7 @@ pub use scheduling::{
     SchedulingSpec, yes_or_no,
 };
 pub use snapshot::{
-    BlockView, Candidate, Counters, KvView, MemoryPlan, SamplingTrace, SequenceState, SequenceView, Snapshot,
+    BlockView, Candidate, Counters, GrammarView, KvView, MemoryPlan, SamplingTrace, SequenceState, SequenceView, Snapshot,
     Stage, StageView, TierView,
 };
 

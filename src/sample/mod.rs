@@ -29,6 +29,24 @@ use crate::protocol::{SamplingParams, SamplingTrace, SeqId, TokenId, TopToken};
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenMask(pub Vec<u32>);
 
+impl TokenMask {
+    pub fn allows(&self, id: TokenId) -> bool {
+        self.0.get(id as usize / 32).is_some_and(|bits| bits >> (id % 32) & 1 == 1)
+    }
+
+    pub fn forbid(&mut self, id: TokenId) {
+        if let Some(bits) = self.0.get_mut(id as usize / 32) {
+            *bits &= !(1 << (id % 32));
+        }
+    }
+
+    pub fn allow(&mut self, id: TokenId) {
+        if let Some(bits) = self.0.get_mut(id as usize / 32) {
+            *bits |= 1 << (id % 32);
+        }
+    }
+}
+
 /// What to do with one row of logits.
 pub struct SampleRow<'a> {
     pub seq: SeqId,

@@ -68,6 +68,7 @@ impl Trail {
             final_entropy: last.entropy,
             drawn: drawn.id as TokenId,
             stages: self.stages,
+            grammar: None,
         }))
     }
 

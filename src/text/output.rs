@@ -100,6 +100,11 @@ impl OutputParser {
         self.reasoning.as_ref().is_some_and(|reasoning| reasoning.channel() == Channel::Reasoning)
     }
 
+    /// Text is held back that may become a tag.
+    pub fn holds_tag(&self) -> bool {
+        self.reasoning.as_ref().is_some_and(|reasoning| !reasoning.held().is_empty())
+    }
+
     /// Nothing was said yet, and a tag that comes now opens thoughts.
     pub fn may_think(&self) -> bool {
         self.reasoning.as_ref().is_some_and(ReasoningSplitter::may_open)
