@@ -160,6 +160,7 @@ fn sample_a_row(bencher: Bencher, name: &str) {
             draw: true,
             target: None,
             top: 0,
+            beams: 0,
             trace: 0,
         };
         sample(&logits, &row, &mut scratch).expect("a row of numbers")

@@ -3,13 +3,15 @@
 
 use crate::config::{
     self, BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags,
-    InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs, ScreenArgs, Settings,
-    TemplateArgs, TokenizeArgs,
+    InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs,
+    ScreenArgs, Settings, TemplateArgs, TokenizeArgs,
 };
 use crate::grammar::{Compiler, GrammarError, State};
 use crate::measure;
 use crate::open;
-use crate::protocol::{Grammar, Guided, Message, Prompt, Request, RequestId, Role, RunHow, ToolHandle, Tools};
+use crate::protocol::{
+    Grammar, Guided, Message, Prompt, Request, RequestId, Role, RunHow, ToolHandle, Tools,
+};
 use crate::script::{self, Piece, Printer, Quit, Status, Stdin, Tool, ToolRunner, View, written};
 use crate::store::{IfMissing, ReplayModels, ScreenModels, Store, Traces, tensor_rows};
 use crate::text::{ChatTemplate, Specials, TemplateError, TextModel};
@@ -174,7 +176,9 @@ fn tools_of_run(args: &RunArgs, rounds: u32) -> Result<(Tools, Option<ToolRunner
     let Some(path) = &args.tools else { return Ok((Tools::default(), None)) };
     if path.extension().is_none_or(|extension| extension != "toml") {
         if args.run_tools.is_some() {
-            return Err(usage("--run-tools needs a TOML file: functions in JSON say nothing of commands".into()));
+            return Err(usage(
+                "--run-tools needs a TOML file: functions in JSON say nothing of commands".into(),
+            ));
         }
         return Ok((script::offer(script::read_functions(path)?, args)?, None));
     }

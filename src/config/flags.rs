@@ -225,7 +225,14 @@ pub struct RunArgs {
     #[arg(long, requires = "tools", help_heading = "Tools")]
     pub no_parallel_tool_calls: bool,
     /// Carry the calls out without a question, and answer with what they give back
-    #[arg(long, value_enum, value_name = "HOW", requires = "tools", conflicts_with = "raw", help_heading = "Tools")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        requires = "tools",
+        conflicts_with = "raw",
+        help_heading = "Tools"
+    )]
     pub run_tools: Option<RunTools>,
 
     #[command(flatten)]

@@ -6,8 +6,8 @@ use super::sequences::Key;
 use super::step::Engine;
 use crate::kv::BlockTable;
 use crate::model::{DeviceError, Outputs};
-use crate::protocol::{Event, Failure, FailureKind, FinishReason, SamplingTrace, ScoredToken};
-use crate::sample::{RowError, Sampled};
+use crate::protocol::{Event, Failure, FailureKind, FinishReason, GrammarView, SamplingTrace, ScoredToken};
+use crate::sample::{RowError, Sampled, TokenMask};
 use crate::text::TextModel;
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl Engine {
             }
             seq.ended = match drawn {
                 Ok(mut sampled) => {
-                    if let Some(trace) = traced(&self.text, &mut sampled) {
+                    if let Some(trace) = traced(&self.text, &mut sampled, seq.mask.as_ref()) {
                         (self.trace, self.new_trace) = (Some(trace.clone()), Some(trace));
                     }
                     let mut teller = Teller {
@@ -150,8 +150,21 @@ fn scored_token(sampled: &Sampled) -> ScoredToken {
     ScoredToken { id: sampled.token, logprob: sampled.logprob, rank: sampled.rank }
 }
 
-fn traced(text: &TextModel, sampled: &mut Sampled) -> Option<Arc<SamplingTrace>> {
+fn traced(text: &TextModel, sampled: &mut Sampled, mask: Option<&TokenMask>) -> Option<Arc<SamplingTrace>> {
     let mut trace = sampled.trace.take()?;
+    trace.grammar = mask.map(|mask| allowed_by(mask, text));
     trace.candidates.iter_mut().for_each(|candidate| candidate.text = text.piece_text(candidate.id));
     Some(Arc::from(trace))
+}
+
+/// Enough to see what kind of thing must follow.
+const FIRST_ALLOWED: usize = 8;
+
+fn allowed_by(mask: &TokenMask, text: &TextModel) -> GrammarView {
+    let ids = (0..text.vocab_size() as u32).filter(|id| mask.allows(*id));
+    GrammarView {
+        allowed: ids.clone().count(),
+        may_end: text.end_tokens().iter().any(|id| mask.allows(*id)),
+        first: ids.take(FIRST_ALLOWED).map(|id| text.piece_text(id)).collect(),
+    }
 }

@@ -56,10 +56,10 @@ impl Teller<'_> {
     /// What the grammar leaves no choice about. Not where log-probabilities are asked for: only the
     /// model knows those.
     pub fn fast_forward(&mut self, seq: &mut Sequence, events: &mut Vec<Event>) -> bool {
-        if seq.params.logprobs.is_some() || !self.output.obeys(seq) {
+        if seq.params.logprobs.is_some() {
             return false;
         }
-        let forced = seq.guide.as_mut().map_or_else(Vec::new, |guide| guide.forced());
+        let forced = self.output.forced(seq);
         self.force(seq, &forced, events)
     }
 }

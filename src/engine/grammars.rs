@@ -9,7 +9,7 @@ use super::sequences::Key;
 use super::step::Engine;
 use crate::grammar::{Compiler, GrammarError, Guide};
 use crate::model::Outputs;
-use crate::protocol::{Event, Failure, FailureKind, FinishReason, Grammar, TokenId};
+use crate::protocol::{Event, Failure, FailureKind, FinishReason, Grammar, SeqId, TokenId};
 use crate::sample::TokenMask;
 use crate::text::TextModel;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,8 +34,16 @@ pub struct Grammars {
     /// Compiled, and not asked for yet.
     ready: Vec<Compiled>,
     waits: Vec<Wait>,
-    /// Everything but end tokens: thoughts that an answer must follow do not end it.
-    no_end: Option<TokenMask>,
+    /// For thoughts that an answer must follow; made when first needed.
+    thoughts: Option<Thoughts>,
+    spent: Duration,
+}
+
+struct Thoughts {
+    /// All but end tokens.
+    mask: TokenMask,
+    /// Tokens that may have the end of a tag in them, and more.
+    suspects: Vec<TokenId>,
 }
 
 struct Pool {
@@ -57,7 +65,15 @@ struct Wait {
 impl Grammars {
     pub fn new(text: Arc<TextModel>) -> Self {
         let compiler = Arc::new(Compiler::new(text.clone()));
-        Self { compiler, text, pool: None, ready: Vec::new(), waits: Vec::new(), no_end: None }
+        Self {
+            compiler,
+            text,
+            pool: None,
+            ready: Vec::new(),
+            waits: Vec::new(),
+            thoughts: None,
+            spent: Duration::ZERO,
+        }
     }
 
     /// A guide, or later one from [`poll`](Self::poll).
@@ -104,14 +120,33 @@ impl Grammars {
         self.waits.clear();
     }
 
-    fn no_end(&mut self) -> TokenMask {
-        let text = &self.text;
-        let made = self.no_end.get_or_insert_with(|| {
-            let mut bits = vec![u32::MAX; text.vocab_size().div_ceil(32)];
-            text.end_tokens().iter().for_each(|id| bits[*id as usize / 32] &= !(1 << (id % 32)));
-            TokenMask(bits)
-        });
-        made.clone()
+    pub fn spent(&self) -> Duration {
+        self.spent
+    }
+
+    /// What a thought may be: it does not end the answer, nor run on into it.
+    fn thought_mask(&mut self, seq: SeqId, output: &Output) -> TokenMask {
+        let thoughts = self.thoughts.get_or_insert_with(|| Thoughts::of(&self.text));
+        let mut mask = thoughts.mask.clone();
+        if output.closes_thoughts(seq) {
+            let straddling = thoughts.suspects.iter().filter(|id| output.straddles(seq, **id));
+            straddling.for_each(|id| mask.forbid(*id));
+        }
+        mask
+    }
+}
+
+impl Thoughts {
+    fn of(text: &TextModel) -> Self {
+        let mut mask = TokenMask(vec![u32::MAX; text.vocab_size().div_ceil(32)]);
+        text.end_tokens().iter().for_each(|id| mask.forbid(*id));
+        let suspect = |id: &TokenId| {
+            let piece = text.piece(*id);
+            let piece = piece.trim_ascii_end();
+            !text.is_control(*id) && piece.iter().rev().skip(1).any(|byte| matches!(byte, b'>' | b']' | b'|'))
+        };
+        let suspects = (0..text.vocab_size() as TokenId).filter(suspect).collect();
+        Self { mask, suspects }
     }
 }
 
@@ -188,7 +223,8 @@ impl Engine {
 
     /// What each row of the step may draw.
     pub(super) fn make_masks(&mut self, plan: &Plan) {
-        let Self { scheduler, output, grammars, text, .. } = self;
+        let Self { scheduler, output, grammars, text, clock, .. } = self;
+        let begun = clock.now();
         let mut guided = 0;
         for (row, planned) in plan.batch.rows.iter().zip(&plan.rows) {
             let draws = matches!(row.outputs, Outputs::Last | Outputs::Draws(_));
@@ -201,7 +237,7 @@ impl Engine {
                 seq.mask = Some(TokenMask(Vec::new()));
                 guided += 1;
             } else {
-                seq.mask = Some(grammars.no_end());
+                seq.mask = Some(grammars.thought_mask(seq.id, output));
             }
         }
         if guided > 0 {
@@ -212,6 +248,7 @@ impl Engine {
                     open_thoughts(seq, output, opener);
                 }
             }
+            grammars.spent += clock.now() - begun;
         }
     }
 }
@@ -244,9 +281,8 @@ fn open_thoughts(seq: &mut Sequence, output: &Output, opener: Option<TokenId>) {
     if let (Some(mask), Some(id)) = (&mut seq.mask, opener)
         && free
         && output.may_think(seq.id)
-        && let Some(bits) = mask.0.get_mut(id as usize / 32)
     {
-        *bits |= 1 << (id % 32);
+        mask.allow(id);
     }
 }
 

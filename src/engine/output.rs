@@ -29,12 +29,15 @@ pub struct Output {
     /// What closes thoughts.
     closing: Arc<[TokenId]>,
     finished: u64,
+    /// Spent on following grammars.
+    grammar: Duration,
 }
 
 impl Output {
     pub fn new(text: Arc<TextModel>, clock: Clock, max_len: usize) -> Self {
         let closing = text.closes_thoughts().into();
-        Self { text, clock, max_len, open: BTreeMap::new(), held: BTreeMap::new(), closing, finished: 0 }
+        let (open, held) = (BTreeMap::new(), BTreeMap::new());
+        Self { text, clock, max_len, open, held, closing, finished: 0, grammar: Duration::ZERO }
     }
 
     /// From here on every choice of the request is owed one `Finished`.
@@ -106,10 +109,8 @@ impl Output {
         let end = is_end(&self.text, &seq.params, sampled.token);
         let thought = stream.answer_from().is_none();
         let pushed = stream.push(sampled.token, forced, end, self.clock.now());
-        let guided = match thought || stream.answer_from().is_none() {
-            true => seq.follow_in_thoughts(sampled.token),
-            false => seq.follow(sampled.token),
-        };
+        let thought = thought || stream.answer_from().is_none();
+        let guided = self.follow(seq, sampled.token, thought);
         let top = seq.params.logprobs.unwrap_or(0) as usize;
         let token = Box::new(TokenInfo {
             id: sampled.token,
@@ -145,6 +146,42 @@ impl Output {
         let Some(reason) = reason else { return false };
         self.close(seq.id, reason, events);
         true
+    }
+
+    /// Whether a token ends its grammar. Thoughts are no affair of it, unless asked to be.
+    fn follow(&mut self, seq: &mut Sequence, token: TokenId, thought: bool) -> Result<bool, Failure> {
+        if !seq.guided.as_ref().is_some_and(|guided| !thought || guided.in_reasoning) {
+            return Ok(false);
+        }
+        let begun = self.clock.now();
+        let followed = seq.follow(token);
+        self.grammar += self.clock.now() - begun;
+        followed
+    }
+
+    /// The tokens that a sequence's grammar leaves no choice about.
+    pub fn forced(&mut self, seq: &mut Sequence) -> Vec<TokenId> {
+        if !self.obeys(seq) {
+            return Vec::new();
+        }
+        let begun = self.clock.now();
+        let forced = seq.guide.as_mut().map_or_else(Vec::new, |guide| guide.forced());
+        self.grammar += self.clock.now() - begun;
+        forced
+    }
+
+    pub fn grammar_time(&self) -> Duration {
+        self.grammar
+    }
+
+    /// Whether the sequence thinks, and this token would end its thoughts and begin the answer in one.
+    pub fn straddles(&self, seq: SeqId, token: TokenId) -> bool {
+        self.open.get(&seq).is_some_and(|stream| stream.straddles(token))
+    }
+
+    /// Whether it thinks, and may be about to say that it is done.
+    pub fn closes_thoughts(&self, seq: SeqId) -> bool {
+        self.open.get(&seq).is_some_and(Stream::closes_thoughts)
     }
 
     /// How many of the sequence's tokens were thoughts; `None` while it thinks, or is not open.

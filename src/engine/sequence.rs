@@ -190,14 +190,6 @@ impl Sequence {
         }
     }
 
-    /// The same for a thought, which obeys only where that was asked for.
-    pub fn follow_in_thoughts(&mut self, token: TokenId) -> Result<bool, Failure> {
-        match self.guided.as_ref().is_some_and(|guided| guided.in_reasoning) {
-            true => self.follow(token),
-            false => Ok(false),
-        }
-    }
-
     pub fn push(&mut self, token: TokenId) {
         self.tokens.push(token);
         self.chain.extend(&self.tokens);

@@ -99,6 +99,17 @@ impl Stream {
         self.answer_from
     }
 
+    pub fn closes_thoughts(&self) -> bool {
+        self.parser.is_thinking() && self.parser.holds_tag()
+    }
+
+    /// Where a tag is several tokens, the last one may run on into the answer.
+    pub fn straddles(&self, token: TokenId) -> bool {
+        let mut parser = self.parser.clone();
+        let pushed = parser.push(token);
+        !parser.is_thinking() && pushed.parts.iter().any(|part| !matches!(part, Part::Reasoning(_)))
+    }
+
     /// Nothing was said yet, and a tag that comes now opens thoughts.
     pub fn may_think(&self) -> bool {
         self.usage.completion_tokens == 0 && self.parser.may_think()

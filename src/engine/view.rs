@@ -2,7 +2,7 @@ use super::plan::Plan;
 use super::sequence::Sequence;
 use super::step::Engine;
 use crate::kv::BlockId;
-use crate::protocol::{Event, KvView, Phases, SequenceView, Snapshot};
+use crate::protocol::{Counters, Event, KvView, Phases, SequenceView, Snapshot};
 use std::time::Duration;
 
 impl Engine {
@@ -16,7 +16,7 @@ impl Engine {
     ) {
         let (budget, usage) = (self.scheduler.budget(), self.runner.usage());
         let mut record = self.stats.record(&plan, budget, started, phases, &mut self.kv, usage);
-        record.counters = self.stats.counters(&self.kv, self.output.finished());
+        record.counters = self.counters();
         record.sampling = self.new_trace.take();
         record.beams = self.beams.take_new();
         record.operations = self.runner.take_profile();
@@ -41,7 +41,7 @@ impl Engine {
             paused: self.is_paused(),
             sequences: self.scheduler.all().map(sequence).collect(),
             kv: self.kv_view(),
-            counters: self.stats.counters(&self.kv, self.output.finished()),
+            counters: self.counters(),
             steps: self.stats.steps(),
             sampling: self.trace.clone(),
             beams: self.beams.view(),
@@ -50,6 +50,12 @@ impl Engine {
             kv_events: self.kv_events.iter().cloned().collect(),
             memory: self.memory,
         }
+    }
+
+    fn counters(&self) -> Counters {
+        let grammar = self.grammars.spent() + self.output.grammar_time();
+        let counters = self.stats.counters(&self.kv, self.output.finished());
+        Counters { grammar_ms: grammar.as_secs_f64() * 1e3, ..counters }
     }
 
     fn kv_view(&self) -> KvView {

@@ -81,8 +81,13 @@ fn endless(mut at: usize, refers: &[Vec<usize>], ends: &[bool]) -> usize {
 
 /// Calls `step` for all of them until none changes.
 fn grow(rules: usize, mut step: impl FnMut(usize) -> bool) {
-    // Backwards first: rules mostly come before those they name.
-    while (0..rules).rev().fold(false, |changed, at| step(at) || changed) {}
+    let mut changed = true;
+    while std::mem::take(&mut changed) {
+        // Backwards: rules mostly come before those they name.
+        for at in (0..rules).rev() {
+            changed |= step(at);
+        }
+    }
 }
 
 fn set(fact: &mut bool) -> bool {

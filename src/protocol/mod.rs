@@ -42,8 +42,8 @@ pub use scheduling::{
     SchedulingSpec, yes_or_no,
 };
 pub use snapshot::{
-    BlockView, Candidate, Counters, KvView, MemoryPlan, SamplingTrace, SequenceState, SequenceView, Snapshot,
-    StageView, TierView,
+    BlockView, Candidate, Counters, GrammarView, KvView, MemoryPlan, SamplingTrace, SequenceState,
+    SequenceView, Snapshot, StageView, TierView,
 };
 pub use stage::{SamplerOrder, Stage};
 

@@ -134,6 +134,9 @@ pub struct Counters {
     /// Of those, the ones that were not drawn: nothing else could follow.
     #[serde(default)]
     pub forced_tokens: u64,
+    /// Time for grammars in steps: masks, and tokens followed.
+    #[serde(default)]
+    pub grammar_ms: f64,
     pub requests_finished: u64,
     /// Bytes of weights and KV read by the model's steps so far, as its operations count them.
     pub bytes_read: u64,
@@ -158,6 +161,19 @@ pub struct SamplingTrace {
     pub entropy: f32,
     pub final_entropy: f32,
     pub drawn: TokenId,
+    /// What its grammar allowed, where one held it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grammar: Option<GrammarView>,
+}
+
+/// What a grammar allowed at one token.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GrammarView {
+    pub allowed: usize,
+    /// The answer might have ended here.
+    pub may_end: bool,
+    /// The first of the allowed tokens, by id.
+    pub first: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

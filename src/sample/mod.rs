@@ -51,6 +51,18 @@ impl TokenMask {
             std::iter::successors(Some(*bits), rest).map(move |bits| 32 * word + bits.trailing_zeros())
         })
     }
+
+    pub fn forbid(&mut self, id: TokenId) {
+        if let Some(bits) = self.0.get_mut(id as usize / 32) {
+            *bits &= !(1 << (id % 32));
+        }
+    }
+
+    pub fn allow(&mut self, id: TokenId) {
+        if let Some(bits) = self.0.get_mut(id as usize / 32) {
+            *bits |= 1 << (id % 32);
+        }
+    }
 }
 
 /// Texts of a request as tokens; intake knows the vocabulary, this layer does not.

@@ -64,6 +64,7 @@ impl Trail {
             final_entropy: last.entropy,
             drawn: drawn.id,
             stages: self.stages,
+            grammar: None,
         }))
     }
 }

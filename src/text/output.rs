@@ -133,6 +133,11 @@ impl OutputParser {
         self.reader.as_ref().is_some_and(Reader::is_thinking)
     }
 
+    /// Text is held back that may become a tag.
+    pub fn holds_tag(&self) -> bool {
+        self.reader.as_ref().is_some_and(|reader| !reader.held().is_empty())
+    }
+
     /// Nothing was said yet, and a tag that comes now opens thoughts.
     pub fn may_think(&self) -> bool {
         self.reader.as_ref().is_some_and(Reader::may_think)

@@ -1,10 +1,10 @@
 //! The sampler's waterfall as one array: `[seq, index, [[stage, survivors, active], ...], [[id, text,
 //! logit, raw probability, probability, cut by], ...], vocabulary, entropy, final entropy, drawn]`,
-//! and the parameters at the end, where they changed since the one before.
+//! and at the end the parameters, where they changed since the one before, and what a grammar allowed.
 
 use super::events::Real;
 use super::format::Seq;
-use crate::protocol::{Candidate, SamplingParams, SamplingTrace, Stage, StageView};
+use crate::protocol::{Candidate, GrammarView, SamplingParams, SamplingTrace, Stage, StageView};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -22,6 +22,7 @@ struct Form(
     Real,
     u32,
     Option<SamplingParams>,
+    #[serde(default, skip_serializing_if = "Option::is_none")] Option<GrammarView>,
 );
 
 /// `params` are those of the waterfall before, and of this one afterwards.
@@ -41,6 +42,7 @@ pub fn write(trace: &SamplingTrace, params: &mut Option<SamplingParams>) -> Opti
         Real(trace.final_entropy),
         trace.drawn,
         changed.then(|| trace.params.clone()),
+        trace.grammar.clone(),
     );
     *params = Some(trace.params.clone());
     // By way of text: a number keeps the few digits that tell it from its neighbours.
@@ -48,7 +50,7 @@ pub fn write(trace: &SamplingTrace, params: &mut Option<SamplingParams>) -> Opti
 }
 
 pub fn read(value: &Value, params: &mut Option<SamplingParams>) -> Option<SamplingTrace> {
-    let Form(seq, index, stages, candidates, vocab_size, entropy, final_entropy, drawn, changed) =
+    let Form(seq, index, stages, candidates, vocab_size, entropy, final_entropy, drawn, changed, grammar) =
         Form::deserialize(value).ok()?;
     *params = changed.or_else(|| params.take());
     let stages = stages.into_iter().map(|(stage, survivors, active)| StageView {
@@ -74,5 +76,6 @@ pub fn read(value: &Value, params: &mut Option<SamplingParams>) -> Option<Sampli
         entropy: entropy.0,
         final_entropy: final_entropy.0,
         drawn,
+        grammar,
     })
 }

@@ -9,8 +9,8 @@ use super::slash::Slash;
 use super::theme::Theme;
 use crate::base::Ring;
 use crate::protocol::{
-    BeamSearch, Channel, Command, Event, Guided, HeldBack, LoadStage, ModelInfo, SamplingParams, SchedulerSettings,
-    SeqId, Snapshot, Thinking, ToolCommand, ToolEvent,
+    BeamSearch, Channel, Command, Event, Guided, HeldBack, LoadStage, ModelInfo, SamplingParams,
+    SchedulerSettings, SeqId, Snapshot, Thinking, ToolCommand, ToolEvent,
 };
 use crossterm::event::KeyEvent;
 use std::cell::Cell;

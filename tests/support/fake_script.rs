@@ -163,5 +163,6 @@ pub fn trace(s: &Sequence, drawn: u32, text: &str) -> SamplingTrace {
         entropy: 0.91,
         final_entropy: 0.71,
         drawn,
+        grammar: None,
     }
 }

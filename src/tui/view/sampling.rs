@@ -44,7 +44,8 @@ fn why(app: &App, width: usize, height: usize) -> Vec<Line<'static>> {
     let Some(trace) = &seen.snapshot.sampling else {
         return empty(app);
     };
-    let chain = chain(app, trace, width);
+    let mut chain = chain(app, trace, width);
+    chain.extend(grammar(app, trace, width));
     let rest = chain.len() + 1;
     let shown = height.saturating_sub(rest).max(1).min(trace.candidates.len());
     let mut chosen: Vec<&Candidate> = trace.candidates.iter().take(shown).collect();
@@ -135,6 +136,23 @@ fn summary(app: &App, trace: &SamplingTrace, width: usize) -> Line<'static> {
         words.push(format!("kept {}", format::count(kept as u64)));
     }
     paint::dotted(words.into_iter().map(|w| Span::styled(w, app.theme.style(Role::Muted))), &app.theme)
+}
+
+/// `grammar 3 of 49,152: "{" "{\n" …, may end`, where one held the token.
+fn grammar(app: &App, trace: &SamplingTrace, width: usize) -> Option<Line<'static>> {
+    let view = trace.grammar.as_ref()?;
+    let (allowed, of) = (format::count(view.allowed as u64), format::count(trace.vocab_size as u64));
+    let end = if view.may_end { ", may end" } else { "" };
+    let mut words = format!("grammar {allowed} of {of}:");
+    for text in &view.first {
+        let word = format!(" {}", format::quoted(text));
+        if words.chars().count() + word.chars().count() + 2 + end.len() > width {
+            words += " …";
+            break;
+        }
+        words += &word;
+    }
+    Some(Line::styled(words + end, app.theme.style(Role::Muted)))
 }
 
 /// `raw 49,152 → top-k 40 → top-p 12 → min-p 3 · order default`, in the order in force and without idle
