@@ -106,13 +106,21 @@ impl<'a> Chain<'a> {
             let active = self.is_active(*stage);
             if active {
                 self.act(*stage);
-                if self.field.max == f32::NEG_INFINITY {
-                    return Err(RowError::AllMasked { position: self.row.tokens.len() });
-                }
+                self.check()?;
             }
             self.trail.note(*stage, active, &self.field);
         }
         Ok(())
+    }
+
+    /// Edits may leave nothing, or scale a logit beyond all numbers.
+    fn check(&self) -> Result<(), RowError> {
+        let position = self.row.tokens.len();
+        match self.field.max {
+            f32::NEG_INFINITY => Err(RowError::AllMasked { position }),
+            f32::INFINITY => Err(RowError::NotANumber { position }),
+            _ => Ok(()),
+        }
     }
 
     /// Whether its setting makes it do something. Mirostat does alone what the other cuts would.
