@@ -36,6 +36,7 @@ pub struct Lengths {
 }
 
 /// What the engine is to do next, in order of arrival.
+#[allow(clippy::large_enum_variant)]
 pub enum Work {
     Add(Box<Accepted>, Box<Sequence>),
     /// A request that ends at once, in each of its choices.

@@ -5,6 +5,8 @@ use super::{
 use serde::{Deserialize, Serialize};
 
 /// What a front end may ask of an engine. Commands act between steps, in the order sent.
+// Parameters are large, but a person sends them seldom.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     Submit(Box<Request>),

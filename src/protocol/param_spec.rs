@@ -262,7 +262,7 @@ fn words(typed: &str) -> Option<Vec<String>> {
     Some(items)
 }
 
-fn id_items(ids: &Vec<TokenId>) -> Vec<String> {
+fn id_items(ids: &[TokenId]) -> Vec<String> {
     ids.iter().map(TokenId::to_string).collect()
 }
 

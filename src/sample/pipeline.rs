@@ -111,9 +111,7 @@ impl<'a> Chain<'a> {
             let active = self.is_active(*stage);
             if active {
                 self.act(*stage);
-                if self.field.max == f32::NEG_INFINITY {
-                    return Err(RowError::AllMasked { position: self.row.tokens.len() });
-                }
+                self.check()?;
             }
             self.trail.note(*stage, active, &self.field);
         }
@@ -127,6 +125,16 @@ impl<'a> Chain<'a> {
         self.run(|stage| matches!(stage, Bias | Grammar | Repetition | Frequency | Presence | Dry))?;
         self.field.likeliest(self.row.beams);
         Ok(self.field.lists.work.iter().map(|entry| top_token(entry, raw)).collect())
+    }
+
+    /// Edits may leave nothing, or scale a logit beyond all numbers.
+    fn check(&self) -> Result<(), RowError> {
+        let position = self.row.tokens.len();
+        match self.field.max {
+            f32::NEG_INFINITY => Err(RowError::AllMasked { position }),
+            f32::INFINITY => Err(RowError::NotANumber { position }),
+            _ => Ok(()),
+        }
     }
 
     /// Whether its setting makes it do something. Mirostat does alone what the other cuts would.

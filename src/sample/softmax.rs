@@ -75,8 +75,8 @@ pub struct Sums {
 impl Sums {
     #[inline(always)]
     pub fn add<const FUSED: bool>(&mut self, chunk: &[f32; LANES], max: f32, scale: f32) {
-        for lane in 0..LANES {
-            let d = floored((chunk[lane] - max) * scale);
+        for (lane, x) in chunk.iter().enumerate() {
+            let d = floored((x - max) * scale);
             let e = exp2::<FUSED>(d);
             self.sums[lane] += e;
             self.products[lane] = multiply_add::<FUSED>(d, e, self.products[lane]);

@@ -3,7 +3,7 @@
 use super::app::App;
 use super::slash::{self, Line, Slash};
 use super::{format, sanitize};
-use crate::protocol::{Breakpoint, PARAMS, SCHEDULING, SchedulingSpec};
+use crate::protocol::{Breakpoint, PARAMS, ParamKind, ParamSpec, SCHEDULING, SamplerOrder, SchedulingSpec};
 
 pub struct Choice {
     /// What the input becomes.
@@ -69,18 +69,23 @@ pub fn offered(app: &App) -> Vec<Choice> {
     names.into_iter().filter(begins).map(choice).collect()
 }
 
-/// Of a scheduler's setting whose values are names.
+/// Of a setting whose values are names.
 fn values(command: &str, typed: &str) -> Vec<Choice> {
     let Line::Command(Slash::Set, _) = slash::read(command) else { return Vec::new() };
     let Some((name, typed)) = typed.split_once(' ') else { return Vec::new() };
-    let Some(spec) = SchedulingSpec::find(name) else { return Vec::new() };
+    let names = match (SchedulingSpec::find(name), ParamSpec::find(name)) {
+        (Some(spec), _) => spec.choices,
+        (_, Some(ParamSpec { name: "sampler_order", .. })) => &SamplerOrder::PRESETS,
+        (_, Some(ParamSpec { kind: ParamKind::Choice(names), .. })) => names,
+        _ => &[],
+    };
     let choice = |value: &&'static str| Choice {
         line: format!("{command} {name} {value}"),
         shown: (*value).to_owned(),
         help: String::new(),
         eager: !typed.is_empty(),
     };
-    spec.choices.iter().filter(|value| value.starts_with(typed)).map(choice).collect()
+    names.iter().filter(|value| value.starts_with(typed)).map(choice).collect()
 }
 
 /// One of each kind of breakpoint. Those with a number are taken to be changed, not to be run.

@@ -131,7 +131,7 @@ fn params_table(app: &App) -> String {
         let (now, default) = ((spec.get)(&app.params), (spec.get)(&built_in));
         let origin = scheduling::origin(app, spec.name);
         let default = if now == default { String::new() } else { format!(" (built-in {default})") };
-        format!("{:<18}  {:<6}  {origin:<8}  {}{default}", spec.name, now.to_string(), spec.help)
+        format!("{:<26}  {:<6}  {origin:<8}  {}{default}", spec.name, now.to_string(), spec.help)
     };
     PARAMS.iter().map(row).collect::<Vec<_>>().join("\n")
 }

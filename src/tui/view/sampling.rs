@@ -23,8 +23,8 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
         return beside(why, params, left + 3, height);
     }
     let columns = if width >= 38 { 2 } else { 1 };
-    let rows = PARAMS.len().div_ceil(columns);
-    // With the focus the parameters come first: they are what is changed here.
+    // With the focus the parameters come first: they are what is changed here. They scroll.
+    let rows = PARAMS.len().div_ceil(columns).min(height / 2);
     let beside = height.saturating_sub(rows + 1);
     let room = if focused { beside } else { beside.max(WHY.min(height)) };
     if room < 3 {
@@ -220,7 +220,10 @@ fn param(app: &App, index: usize, width: usize, focused: bool) -> Vec<Span<'stat
     let theme = &app.theme;
     let spec = &PARAMS[index];
     let selected = focused && index == app.panels.param;
-    let typed = app.panels.typing.as_ref().filter(|_| selected).map(|t| format!("{t}▍"));
+    // Of a long text the end is seen: that is where it is typed.
+    let end =
+        |t: &str| t.chars().rev().take(width - 6).collect::<Vec<_>>().into_iter().rev().collect::<String>();
+    let typed = app.panels.typing.as_ref().filter(|_| selected).map(|t| format!("{}▍", end(t)));
     let value = typed.unwrap_or_else(|| (spec.get)(&app.params).to_string());
     let changed = (spec.get)(&app.params) != (spec.get)(&SamplingParams::default());
     let name = spec.name.replace("_penalty", if width < PARAM_WIDTH { "_pen" } else { "_penalty" });
