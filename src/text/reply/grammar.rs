@@ -94,7 +94,7 @@ impl Writer<'_> {
             ("kimi", BodyKind::Named(spec)) => format!(
                 "{} {} /[0-9]+/ {} {json} {}",
                 self.tag(self.format.open[0]),
-                text(&format!("functions.{name}:")),
+                text(format!("functions.{name}:")),
                 self.tag(spec.arguments[0]),
                 self.tag(self.format.close[0])
             ),
@@ -125,7 +125,7 @@ impl Writer<'_> {
             self.tag("<|start|>"),
             text("assistant"),
             self.tag("<|channel|>"),
-            text(&format!("commentary to=functions.{name} ")),
+            text(format!("commentary to=functions.{name} ")),
             self.tag("<|constrain|>"),
             text("json"),
             self.tag("<|message|>")
@@ -146,7 +146,7 @@ impl Writer<'_> {
         let mut body = format!(
             "{begin} {} {}",
             self.tag(self.format.open[0]),
-            text(&[&tool.name, &*behind_name].concat())
+            text([&tool.name, &*behind_name].concat())
         );
         for (at, (key, schema, required)) in properties(tool).into_iter().enumerate() {
             let value = self.value(&format!("value{i}_{at}"), schema, spec.value.1);
@@ -178,7 +178,7 @@ impl Writer<'_> {
             let quote = if let BodyKind::Gemma(quote) = self.format.body { quote } else { "" };
             let value = self.value(&format!("value{i}_{at}"), schema, quote);
             let separator = if at > 0 { text(comma) } else { String::new() };
-            let one = format!("{separator} {} {value}", text(&format!("{key}{equals}")));
+            let one = format!("{separator} {} {value}", text(format!("{key}{equals}")));
             if required || any_required {
                 let _ = write!(body, " {}", if required { one } else { format!("({one})?") });
             } else {

@@ -90,8 +90,11 @@ impl Pythonic {
 
 const DEEPEST: usize = 100;
 
+/// A name, and arguments by theirs.
+type Call = (String, Map<String, Json>);
+
 /// The calls of a whole list.
-fn calls(text: &str) -> Result<Vec<(String, Map<String, Json>)>, Malformed> {
+fn calls(text: &str) -> Result<Vec<Call>, Malformed> {
     let mut reader = Reader { rest: text.chars().peekable() };
     reader.expect('[')?;
     let calls = reader.items(']', |reader| {

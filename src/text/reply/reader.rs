@@ -132,11 +132,10 @@ impl Reader {
             }
         }
         match std::mem::replace(&mut self.state, State::Answer) {
-            State::Call(mut body) => {
-                if body.finish(&mut self.sink).is_err() {
-                    self.sink.degrade();
-                }
-            }
+            State::Call(mut body) => match body.finish(&mut self.sink) {
+                Ok(_) => {}
+                Err(_) => self.sink.degrade(),
+            },
             State::Header(_) | State::Section { fresh: true } => self.sink.degrade(),
             State::Start { opened: true } => self.sink.thought(&std::mem::take(&mut self.space)),
             State::Start { opened: false } => self.sink.text(&std::mem::take(&mut self.space)),

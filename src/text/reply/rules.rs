@@ -77,7 +77,10 @@ impl Rules {
             .unwrap_or_default();
         let ends =
             offered.map(|f| [rows(f.close, Move::CloseCall), section_end(f)].concat()).unwrap_or_default();
-        let thoughts_end = format.map(calls_of).unwrap_or_default().into_iter().map(|(tag, _)| tag);
+        // A whole tag, and no mere word such as `functools`.
+        let ends_thoughts = |(tag, _): &(String, Move)| tag.ends_with(['>', ']']);
+        let tags = format.map(calls_of).unwrap_or_default();
+        let thoughts_end = tags.into_iter().filter(ends_thoughts).map(|(tag, _)| tag);
         let thinking: Watched =
             close.iter().cloned().chain(thoughts_end.map(|tag| (tag, Move::CallInThoughts))).collect();
         let mut rules = Self {
