@@ -68,7 +68,8 @@ fn run(path: &std::path::Path, grammar: Option<Grammar>, fast_forward: bool) -> 
     let (intake, mut events) = (engine.intake(), Vec::new());
     for id in 0..BATCH {
         let params = SamplingParams { seed: Some(id), max_tokens: Some(TOKENS), ..Default::default() };
-        let prompt = Prompt::Chat(vec![Message::new(Role::User, format!("Describe the people of book {id}."))]);
+        let prompt =
+            Prompt::Chat(vec![Message::new(Role::User, format!("Describe the people of book {id}."))]);
         let guided = grammar.clone().map(|grammar| Guided { grammar, in_reasoning: false });
         let request = Request { guided, ..Request::new(RequestId(id), prompt, params) };
         engine.apply(intake.take(Command::Submit(Box::new(request))), &mut events);

@@ -2,8 +2,9 @@
 //! ends together. Each command is an arm of [`main`]; what it says is said in `script`, `bench` or `tui`.
 
 use crate::config::{
-    self, BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags, InspectCommand, LogitsArgs,
-    ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, ScreenArgs, Settings, TemplateArgs, TokenizeArgs,
+    self, BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags,
+    InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, ScreenArgs, Settings,
+    TemplateArgs, TokenizeArgs,
 };
 use crate::grammar::{Compiler, GrammarError, State};
 use crate::measure;
@@ -297,7 +298,8 @@ fn grammar(flags: &GrammarFlags) -> Result<Option<Grammar>, Quit> {
     Ok(if *json_object {
         Some(Grammar::Json)
     } else if let Some(schema) = schema {
-        let is_json = schema.trim_start().starts_with(['{', '[']) || matches!(&**schema, "true" | "false" | "");
+        let is_json =
+            schema.trim_start().starts_with(['{', '[']) || matches!(&**schema, "true" | "false" | "");
         let text = if is_json { schema.clone() } else { script::read_file(Path::new(schema))? };
         Some(Grammar::JsonSchema(text))
     } else if let Some(regex) = regex {
@@ -311,8 +313,12 @@ fn grammar(flags: &GrammarFlags) -> Result<Option<Grammar>, Quit> {
 
 fn inspect_grammar(args: &GrammarArgs) -> Result<Status, Quit> {
     let wrong = |e: GrammarError| Quit::new(Status::Data, e.to_string());
-    let grammar = grammar(&args.grammar)?
-        .ok_or_else(|| Quit::new(Status::Usage, "name what to look at: --schema, --grammar, --regex, --choice or --json-object"))?;
+    let grammar = grammar(&args.grammar)?.ok_or_else(|| {
+        Quit::new(
+            Status::Usage,
+            "name what to look at: --schema, --grammar, --regex, --choice or --json-object",
+        )
+    })?;
     let found = Context::read(Vec::new())?.store.obtain(&args.model, IfMissing::Refuse, true)?;
     let text = Arc::new(open::text_model(&gguf(&found.path)?, None)?);
     let started = Instant::now();

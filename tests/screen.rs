@@ -6,6 +6,8 @@
 mod debugger;
 #[path = "support/fake_engine.rs"]
 mod fake_engine;
+#[path = "screen/guided.rs"]
+mod guided;
 #[path = "screen/settings.rs"]
 mod settings;
 

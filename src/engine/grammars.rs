@@ -29,6 +29,8 @@ const MANY: usize = 4;
 pub struct Grammars {
     compiler: Arc<Compiler>,
     text: Arc<TextModel>,
+    /// Opens thoughts.
+    opener: Option<TokenId>,
     /// Started when first needed.
     pool: Option<Pool>,
     /// Compiled, and not asked for yet.
@@ -65,7 +67,17 @@ struct Wait {
 impl Grammars {
     pub fn new(text: Arc<TextModel>) -> Self {
         let compiler = Arc::new(Compiler::new(text.clone()));
-        Self { compiler, text, pool: None, ready: Vec::new(), waits: Vec::new(), thoughts: None, spent: Duration::ZERO }
+        let opener = text.think_token();
+        Self {
+            compiler,
+            text,
+            opener,
+            pool: None,
+            ready: Vec::new(),
+            waits: Vec::new(),
+            thoughts: None,
+            spent: Duration::ZERO,
+        }
     }
 
     /// A guide, or later one from [`poll`](Self::poll).
@@ -215,7 +227,7 @@ impl Engine {
 
     /// What each row of the step may draw.
     pub(super) fn make_masks(&mut self, plan: &Plan) {
-        let Self { scheduler, output, grammars, text, clock, .. } = self;
+        let Self { scheduler, output, grammars, clock, .. } = self;
         let begun = clock.now();
         let mut guided = 0;
         for (row, planned) in plan.batch.rows.iter().zip(&plan.rows) {
@@ -234,10 +246,9 @@ impl Engine {
         }
         if guided > 0 {
             fill_masks(scheduler, guided);
-            let opener = text.think_token();
             for planned in &plan.rows {
                 if let Some(seq) = scheduler.sequences.get_mut(planned.key) {
-                    open_thoughts(seq, output, opener);
+                    open_thoughts(seq, output, grammars.opener);
                 }
             }
             grammars.spent += clock.now() - begun;

@@ -175,13 +175,10 @@ impl Sequence {
     /// Why no token could be drawn for it.
     pub fn failure_of_row(&mut self, why: &RowError) -> Failure {
         match self.guide.as_mut().map(|guide| guide.state()) {
-            Some(Err(why)) => {
-                Failure::new(FailureKind::Grammar, format!("the grammar cannot go on: {why}"))
-            }
+            Some(Err(why)) => Failure::new(FailureKind::Grammar, format!("the grammar cannot go on: {why}")),
             _ => Failure::new(FailureKind::Internal, why.to_string()),
         }
     }
-
 
     pub fn push(&mut self, token: TokenId) {
         self.tokens.push(token);

@@ -167,7 +167,13 @@ fn bounded_strings_take_escapes_as_one_character_and_no_raw_controls() {
     let short = schema(r#"{"type": "string", "maxLength": 8}"#);
     check(
         &short,
-        &[r#""""#, r#""12345678""#, r#""a\"b\nc\\d""#, r#""\u00e9\u00e9\u00e9\u00e9\u0041\u0041\u0041\u0041""#, "\"日本語日本語日本\""],
+        &[
+            r#""""#,
+            r#""12345678""#,
+            r#""a\"b\nc\\d""#,
+            r#""\u00e9\u00e9\u00e9\u00e9\u0041\u0041\u0041\u0041""#,
+            "\"日本語日本語日本\"",
+        ],
         &[r#""123456789""#, "\"a\nb\"", "\"\u{1}\"", "\"\t\"", r#""\x""#, r#""\u12""#],
     );
 }
@@ -206,14 +212,22 @@ fn what_is_wrong_is_named_and_the_next_grammar_works() {
     let error = |grammar: &Grammar| compiler.compile(grammar).unwrap_err().to_string();
     assert!(error(&Grammar::Regex("(".into())).starts_with("regular expression: "));
     assert_eq!(error(&schema(r#"{"type": "nonsense"}"#)), "JSON schema: at #: Invalid type: nonsense");
-    let deep = schema(r##"{"type": "object", "properties": {"a/b": {"$ref": "#/$defs/list"}},
-        "$defs": {"list": {"type": "array", "items": {"type": "wrong"}}, "unused": {"not": {}}}}"##);
+    let deep = schema(
+        r##"{"type": "object", "properties": {"a/b": {"$ref": "#/$defs/list"}},
+        "$defs": {"list": {"type": "array", "items": {"type": "wrong"}}, "unused": {"not": {}}}}"##,
+    );
     assert_eq!(error(&deep), "JSON schema: at #/$defs/list/items: Invalid type: wrong");
     assert!(error(&lark("start: missing")).contains("missing"));
     assert!(error(&lark("first: \"a\"")).contains("start"));
-    assert_eq!(error(&ebnf("root ::= a b\na ::= \"x\"")), "grammar: line 1: rule `root`: there is no rule `b`");
+    assert_eq!(
+        error(&ebnf("root ::= a b\na ::= \"x\"")),
+        "grammar: line 1: rule `root`: there is no rule `b`"
+    );
     assert_eq!(error(&ebnf("a ::= \"x\"")), "grammar: there is no rule `root`");
-    assert_eq!(error(&ebnf("root ::= \"x\"\nroot ::= \"y\"")), "grammar: line 2: rule `root`: it is defined twice");
+    assert_eq!(
+        error(&ebnf("root ::= \"x\"\nroot ::= \"y\"")),
+        "grammar: line 2: rule `root`: it is defined twice"
+    );
     assert_eq!(error(&ebnf("root ::= \"x\"{3,2}")).lines().count(), 1);
     assert!(takes(&compiler, &schema(r#"{"type": "null"}"#), "null"));
 }
@@ -234,15 +248,23 @@ fn keywords_that_cannot_be_kept_are_refused_by_name_and_place() {
         );
     }
     // These say nothing.
-    check(&schema(r#"{"type": "null", "uniqueItems": false, "then": {}, "minContains": 2, "deprecated": true}"#), &["null"], &["1"]);
+    check(
+        &schema(
+            r#"{"type": "null", "uniqueItems": false, "then": {}, "minContains": 2, "deprecated": true}"#,
+        ),
+        &["null"],
+        &["1"],
+    );
 }
 
 // BUGLOG G14.
 #[test]
 fn references_may_go_round_as_long_as_something_comes_of_it() {
-    let tree = schema(r##"{"$ref": "#/$defs/node", "$defs": {
+    let tree = schema(
+        r##"{"$ref": "#/$defs/node", "$defs": {
         "node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/child"}}, "additionalProperties": false},
-        "child": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}}}"##);
+        "child": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/node"}]}}}"##,
+    );
     check(&tree, &["{}", r#"{"next": {"next": null}}"#], &["null", r#"{"next": 1}"#]);
     let empty = schema(r##"{"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}}"##);
     assert!(refusal(&empty).contains("leads back to itself"));
@@ -254,8 +276,10 @@ fn references_may_go_round_as_long_as_something_comes_of_it() {
 // BUGLOG G16.
 #[test]
 fn an_enumeration_behind_a_reference_is_kept() {
-    let letters = schema(r##"{"type": "object", "properties": {"a": {"$ref": "#/definitions/letter"}}, "required": ["a"],
-        "additionalProperties": false, "definitions": {"letter": {"enum": ["a", "b"]}}}"##);
+    let letters = schema(
+        r##"{"type": "object", "properties": {"a": {"$ref": "#/definitions/letter"}}, "required": ["a"],
+        "additionalProperties": false, "definitions": {"letter": {"enum": ["a", "b"]}}}"##,
+    );
     check(&letters, &[r#"{"a": "a"}"#, r#"{"a":"b"}"#], &[r#"{"a": "c"}"#, r#"{"a": {}}"#, "{}"]);
 }
 
@@ -300,8 +324,10 @@ fn mistakes_in_ebnf_are_named() {
 
 #[test]
 fn forced_tokens_are_those_that_a_mask_would_leave_one_by_one() {
-    let fixed = schema(r#"{"type": "object", "properties": {"name": {"const": "x"}}, "required": ["name"],
-        "additionalProperties": false}"#);
+    let fixed = schema(
+        r#"{"type": "object", "properties": {"name": {"const": "x"}}, "required": ["name"],
+        "additionalProperties": false}"#,
+    );
     let mut guide = compiler().compile(&fixed).unwrap();
     guide.commit(b'{'.into()).unwrap();
     guide.commit(b'"'.into()).unwrap();
@@ -338,6 +364,7 @@ fn hostile_grammars_end() {
         schema(r#"{"type": "string", "maxLength": 4000000000}"#),
         schema(r#"{"type": "array", "items": {"type": "integer"}, "minItems": 1000000000}"#),
     ] {
+        let (one, about) = (Instant::now(), format!("{grammar:?}").chars().take(60).collect::<String>());
         if let Ok(mut guide) = compiler().compile(&grammar) {
             for _ in 0..200 {
                 if guide.mask().is_err() || guide.try_commit(&[b'a'.into()]).unwrap_or(0) == 0 {
@@ -345,6 +372,7 @@ fn hostile_grammars_end() {
                 }
             }
         }
+        println!("{about}: {:?}", one.elapsed());
     }
     assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }

@@ -477,6 +477,7 @@ impl FakeEngine {
                 cached_tokens: s.map_or(0, |s| s.cached),
                 completion_tokens: said,
                 reasoning_tokens: s.map_or(0, |s| s.reasoning),
+                forced_tokens: 0,
             },
             timings: Timings {
                 ttft_ms: ttft,
