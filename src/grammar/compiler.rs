@@ -175,7 +175,7 @@ fn factory(text: &Arc<TextModel>) -> Result<ParserFactory, GrammarError> {
     factory.quiet();
     *factory.limits_mut() = ParserLimits {
         // One or two kilobytes each.
-        max_lexer_states: 50_000,
+        max_lexer_states: 20_000,
         max_grammar_size: 300_000,
         verbose_errors: false,
         ..ParserLimits::default()
