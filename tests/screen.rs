@@ -8,6 +8,8 @@ mod beams;
 mod debugger;
 #[path = "support/fake_engine.rs"]
 mod fake_engine;
+#[path = "screen/guided.rs"]
+mod guided;
 #[path = "screen/settings.rs"]
 mod settings;
 #[path = "screen/tools.rs"]

@@ -29,10 +29,12 @@ const MANY: usize = 4;
 pub struct Grammars {
     compiler: Arc<Compiler>,
     text: Arc<TextModel>,
+    /// Opens thoughts.
+    opener: Option<TokenId>,
     /// Started when first needed.
     pool: Option<Pool>,
-    /// Compiled, and not asked for yet.
-    ready: Vec<Compiled>,
+    /// Heard of, and not looked at yet.
+    news: Vec<News>,
     waits: Vec<Wait>,
     /// For thoughts that an answer must follow; made when first needed.
     thoughts: Option<Thoughts>,
@@ -47,29 +49,36 @@ struct Thoughts {
 }
 
 struct Pool {
+    compiler: Arc<Compiler>,
     jobs: Sender<Grammar>,
-    done: Receiver<Compiled>,
+    inbox: Arc<Mutex<Receiver<Grammar>>>,
+    results: Sender<News>,
+    news: Receiver<News>,
 }
 
-struct Compiled {
-    grammar: Grammar,
-    guide: Result<Guide, GrammarError>,
+/// What a thread of the pool tells.
+enum News {
+    Begun(Grammar),
+    Done(Grammar, Result<Guide, GrammarError>),
 }
 
 struct Wait {
     key: Key,
     grammar: Grammar,
-    since: Instant,
+    /// When a thread took it up.
+    begun: Option<Instant>,
 }
 
 impl Grammars {
     pub fn new(text: Arc<TextModel>) -> Self {
         let compiler = Arc::new(Compiler::new(text.clone()));
+        let opener = text.think_token();
         Self {
             compiler,
             text,
+            opener,
             pool: None,
-            ready: Vec::new(),
+            news: Vec::new(),
             waits: Vec::new(),
             thoughts: None,
             spent: Duration::ZERO,
@@ -87,7 +96,7 @@ impl Grammars {
             // The pool's threads end only after this sender.
             let _ = pool.jobs.send(grammar.clone());
         }
-        self.waits.push(Wait { key, grammar: grammar.clone(), since: Instant::now() });
+        self.waits.push(Wait { key, grammar: grammar.clone(), begun: None });
         None
     }
 
@@ -96,23 +105,34 @@ impl Grammars {
         if self.waits.is_empty() {
             return Vec::new();
         }
-        self.ready.extend(self.pool.iter().flat_map(|pool| pool.done.try_iter()));
+        self.news.extend(self.pool.iter().flat_map(|pool| pool.news.try_iter()));
         let mut come = Vec::new();
-        for Compiled { grammar, guide } in self.ready.drain(..) {
-            for wait in self.waits.extract_if(.., |wait| wait.grammar == grammar) {
-                come.push((wait.key, guide.as_ref().map(Guide::fork).map_err(Clone::clone)));
+        for news in self.news.drain(..) {
+            match news {
+                News::Begun(grammar) => {
+                    let of = self.waits.iter_mut().filter(|wait| wait.grammar == grammar);
+                    of.for_each(|wait| wait.begun = Some(Instant::now()));
+                }
+                News::Done(grammar, guide) => {
+                    for wait in self.waits.extract_if(.., |wait| wait.grammar == grammar) {
+                        come.push((wait.key, guide.as_ref().map(Guide::fork).map_err(Clone::clone)));
+                    }
+                }
             }
         }
-        for wait in self.waits.extract_if(.., |wait| wait.since.elapsed() > LONGEST) {
-            come.push((wait.key, Err(GrammarError::too_long(LONGEST))));
-        }
+        let late = |wait: &mut Wait| wait.begun.is_some_and(|begun| begun.elapsed() > LONGEST);
+        let mut late: Vec<Wait> = self.waits.extract_if(.., late).collect();
+        come.extend(late.iter().map(|wait| (wait.key, Err(GrammarError::too_long(LONGEST)))));
+        // Their threads are still at it: others must not wait for that.
+        late.dedup_by(|a, b| a.grammar == b.grammar);
+        late.iter().for_each(|_| self.pool.iter().for_each(Pool::add_thread));
         come
     }
 
     /// There is nothing to compute before a grammar has come.
     pub fn wait(&mut self) {
-        let come = self.pool.as_ref().and_then(|pool| pool.done.recv_timeout(WAIT).ok());
-        self.ready.extend(come);
+        let come = self.pool.as_ref().and_then(|pool| pool.news.recv_timeout(WAIT).ok());
+        self.news.extend(come);
     }
 
     /// All sequences are gone.
@@ -153,30 +173,34 @@ impl Thoughts {
 impl Pool {
     /// As many threads as vLLM has for this: half the processors, rounded up.
     fn start(compiler: &Arc<Compiler>) -> Self {
-        let (jobs, inbox) = channel::<Grammar>();
-        let (results, done) = channel();
+        let (jobs, inbox) = channel();
+        let (results, news) = channel();
         let inbox = Arc::new(Mutex::new(inbox));
-        let threads = thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2));
-        for _ in 0..threads {
-            let (compiler, inbox, results) = (compiler.clone(), inbox.clone(), results.clone());
-            let body = move || {
-                loop {
-                    let job = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                    let Ok(grammar) = job else { return };
-                    let built = catch_unwind(AssertUnwindSafe(|| compiler.compile(&grammar)));
-                    let guide = built.unwrap_or_else(|_| Err(GrammarError::failed()));
-                    if results.send(Compiled { grammar, guide }).is_err() {
-                        return;
-                    }
-                }
-            };
-            thread::Builder::new()
-                .name("grammars".into())
-                .spawn(body)
-                .expect("the system can start a thread");
-        }
-        Self { jobs, done }
+        let pool = Self { compiler: compiler.clone(), jobs, inbox, results, news };
+        (0..half_the_processors()).for_each(|_| pool.add_thread());
+        pool
     }
+
+    fn add_thread(&self) {
+        let (compiler, inbox, results) = (self.compiler.clone(), self.inbox.clone(), self.results.clone());
+        let body = move || {
+            loop {
+                let job = inbox.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                // Nobody asks or listens any more: the engine is gone.
+                let Ok(grammar) = job else { return };
+                let _ = results.send(News::Begun(grammar.clone()));
+                let built = catch_unwind(AssertUnwindSafe(|| compiler.compile(&grammar)));
+                let guide = built.unwrap_or_else(|_| Err(GrammarError::failed()));
+                let _ = results.send(News::Done(grammar, guide));
+            }
+        };
+        let thread = thread::Builder::new().name("grammars".into());
+        thread.spawn(body).expect("the system can start a thread");
+    }
+}
+
+fn half_the_processors() -> usize {
+    thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2))
 }
 
 impl Engine {
@@ -223,7 +247,7 @@ impl Engine {
 
     /// What each row of the step may draw.
     pub(super) fn make_masks(&mut self, plan: &Plan) {
-        let Self { scheduler, output, grammars, text, clock, .. } = self;
+        let Self { scheduler, output, grammars, clock, .. } = self;
         let begun = clock.now();
         let mut guided = 0;
         for (row, planned) in plan.batch.rows.iter().zip(&plan.rows) {
@@ -242,10 +266,9 @@ impl Engine {
         }
         if guided > 0 {
             fill_masks(scheduler, guided);
-            let opener = text.think_token();
             for planned in &plan.rows {
                 if let Some(seq) = scheduler.sequences.get_mut(planned.key) {
-                    open_thoughts(seq, output, opener);
+                    open_thoughts(seq, output, grammars.opener);
                 }
             }
             grammars.spent += clock.now() - begun;
@@ -257,7 +280,7 @@ impl Engine {
 fn fill_masks(scheduler: &mut Scheduler, guided: usize) {
     let empty = |seq: &&mut Sequence| seq.mask.as_ref().is_some_and(|mask| mask.0.is_empty());
     let mut rows: Vec<&mut Sequence> = scheduler.sequences.iter_mut().filter(empty).collect();
-    let threads = thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2));
+    let threads = half_the_processors();
     if guided < MANY || threads == 1 {
         return rows.into_iter().for_each(fill_mask);
     }

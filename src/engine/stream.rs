@@ -161,3 +161,45 @@ impl Stream {
 fn per_second(count: usize, ms: f64) -> f64 {
     if ms > 0.0 { count as f64 * 1e3 / ms } else { 0.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::protocol::{Prompt, Request, RequestId};
+    use crate::text::{OutputOptions, TextModel, VocabSpec};
+
+    const TOKENS: [&str; 11] = ["<", "/", "t", "h", "i", "n", "k", ">", ">{", ">Ċ", "a"];
+
+    fn id(text: &str) -> TokenId {
+        TOKENS.iter().position(|token| *token == text).unwrap() as TokenId
+    }
+
+    /// Where the closing tag is no token of its own.
+    #[test]
+    fn a_token_that_ends_thoughts_and_begins_the_answer_is_known_before_it_comes() {
+        let spec = VocabSpec {
+            model: "gpt2".into(),
+            pre: Some("gpt-2".into()),
+            tokens: TOKENS.into_iter().collect(),
+            ..VocabSpec::default()
+        };
+        let text = TextModel::new(spec).unwrap().with_reasoning(true);
+        let options =
+            OutputOptions { parse_reasoning: true, opens_reasoning: true, ..OutputOptions::default() };
+        let request = Request::new(RequestId(1), Prompt::Text("x".into()), SamplingParams::default());
+        let accepted = Accepted::new(request, Duration::ZERO);
+        let mut stream = Stream::new(text.output(options), &accepted, 0);
+        assert_eq!((stream.answer_from(), stream.closes_thoughts()), (None, false));
+        for token in ["a", "<", "/", "t", "h", "i", "n", "k"] {
+            stream.push(id(token), false, false, Duration::ZERO);
+        }
+        assert!(stream.closes_thoughts());
+        assert_eq!(
+            [">", ">{", ">Ċ", "a"].map(|token| stream.straddles(id(token))),
+            [false, true, false, false]
+        );
+        stream.push(id(">"), false, false, Duration::ZERO);
+        assert_eq!(stream.answer_from(), Some(9));
+    }
+}

@@ -10,6 +10,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 /// Makes guides for one model's vocabulary. Equal grammars are compiled once.
+///
+/// ```
+/// use glassbox::grammar::{Compiler, State};
+/// use glassbox::{protocol::Grammar, text::TextModel};
+///
+/// let compiler = Compiler::new(TextModel::bytes().into());
+/// let mut guide = compiler.compile(&Grammar::Regex("[0-9]{2}".into()))?;
+/// assert_eq!(guide.commit(b'4'.into())?, State::Open);
+/// assert_eq!(guide.commit(b'2'.into())?, State::Ended);
+/// # Ok::<(), glassbox::grammar::GrammarError>(())
+/// ```
 pub struct Compiler {
     text: Arc<TextModel>,
     /// Made when first needed: a moment's work for a large vocabulary.
@@ -164,7 +175,7 @@ fn factory(text: &Arc<TextModel>) -> Result<ParserFactory, GrammarError> {
     factory.quiet();
     *factory.limits_mut() = ParserLimits {
         // One or two kilobytes each.
-        max_lexer_states: 50_000,
+        max_lexer_states: 20_000,
         max_grammar_size: 300_000,
         verbose_errors: false,
         ..ParserLimits::default()

@@ -33,6 +33,7 @@ pub use app::{App, Effect, Focus, Message, ModelState, Panel};
 pub use keymap::Action;
 pub use port::{Ended, FetchEvent, ModelChoice, Models, ScreenOptions};
 pub use run::run;
+pub use slash::Slash;
 pub use theme::{Depth, Theme};
 pub use update::update;
 pub use view::draw;

@@ -62,7 +62,8 @@ fn say(path: &Path, schemas: &[Value], each: u32, max_tokens: u32) -> Vec<Said> 
     let text = Arc::new(text_model(&file, None).unwrap());
     let options = LoadOptions { max_model_len: Some(1024), ..LoadOptions::default() };
     let runner = load(&file, cpu(2), &options, &|_, _| ()).unwrap().runner;
-    let chats = text.has_chat_template();
+    // The committed checkpoints have no room for a schema in the prompt.
+    let chats = text.has_chat_template() && runner.limits().max_model_len >= 1024;
     let mut engine = Engine::new(&EngineSettings::default(), runner, text, Clock::wall());
     let (intake, mut events) = (engine.intake(), Vec::new());
     for (id, schema) in (0..).zip(schemas) {
