@@ -140,7 +140,8 @@ impl Sequence {
 
     /// Whether the token that this row draws is known already: it was forced while the row was under way.
     pub fn is_past(&self, row: &Row) -> bool {
-        self.tokens.len() > row.start + row.tokens.len()
+        let draws = matches!(row.outputs, Outputs::Last | Outputs::Draws(_));
+        draws && self.tokens.len() > row.start + row.tokens.len()
     }
 
     /// Gives its blocks back: all of it is to be computed again.
