@@ -44,13 +44,24 @@ fn flag(spec: &'static ParamSpec) -> Arg {
         .value_parser(move |typed: &str| checked(spec, typed));
     let flag = if spec.name == "max_tokens" { flag.short('n') } else { flag };
     match spec.kind {
-        ParamKind::Real => flag.value_name("X").allow_negative_numbers(true),
-        ParamKind::Whole => flag.value_name("N").allow_negative_numbers(true),
+        ParamKind::Real | ParamKind::Whole => flag.value_name(unit(spec)).allow_negative_numbers(true),
         ParamKind::List => flag.value_name(item(spec.name)).allow_hyphen_values(true),
         ParamKind::Choice(names) if names.contains(&"on") => {
             flag.value_name("ON").num_args(0..=1).require_equals(true).default_missing_value("on")
         }
         ParamKind::Choice(_) => flag.value_name("NAME"),
+    }
+}
+
+/// What its value is called in the help.
+fn unit(spec: &ParamSpec) -> &'static str {
+    match (spec.name, spec.kind) {
+        ("temperature", _) => "T",
+        ("top_k", _) => "K",
+        ("max_tokens" | "min_tokens", _) => "TOKENS",
+        (name, ParamKind::Real) if name.ends_with("_p") => "P",
+        (_, ParamKind::Real) => "X",
+        _ => "N",
     }
 }
 

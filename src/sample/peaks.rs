@@ -70,9 +70,7 @@ impl Peaks {
 
     /// How many tokens have at least this logit; masked ones never.
     pub fn count_at_least(&self, logits: &[f32], bound: f32) -> usize {
-        let bound = bound.max(f32::MIN);
-        let chunks = self.maxima.iter().zip(logits.chunks(CHUNK)).filter(|(peak, _)| **peak >= bound);
-        chunks.map(|(_, chunk)| chunk.iter().filter(|x| **x >= bound).count()).sum()
+        count(logits, &self.maxima, bound.max(f32::MIN))
     }
 
     /// The k likeliest tokens, in order of id; fewer where fewer are not masked.
@@ -141,6 +139,24 @@ fn carried(sum: f64, product: f64, sums: Sums, drop: f32) -> (f64, f64) {
     }
     let (drop, shrink) = (f64::from(drop), f64::from(drop).exp());
     (sum * shrink, (product + drop * sum) * shrink)
+}
+
+wide! {
+    /// How many are at least `bound`.
+    fn count(logits: &[f32], maxima: &[f32], bound: f32) -> usize = count_kernel;
+}
+
+#[inline(always)]
+fn count_kernel(logits: &[f32], maxima: &[f32], bound: f32) -> usize {
+    let mut count = 0;
+    for (chunk, _) in logits.chunks(CHUNK).zip(maxima).filter(|(_, peak)| **peak >= bound) {
+        let mut within = 0u32;
+        for x in chunk {
+            within += u32::from(*x >= bound);
+        }
+        count += within as usize;
+    }
+    count
 }
 
 wide! {

@@ -12,6 +12,8 @@ use ratatui::text::{Line, Span};
 const TWO_COLUMNS: usize = 70;
 /// `repetition_penalty` and a value.
 const PARAM_WIDTH: usize = 25;
+/// The parameters that most people change are so many: the first.
+const COMMON: usize = 11;
 /// Rows that the why keeps before the parameters get theirs.
 const WHY: usize = 8;
 
@@ -24,7 +26,7 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
     }
     let columns = if width >= 38 { 2 } else { 1 };
     // With the focus the parameters come first: they are what is changed here. They scroll.
-    let rows = PARAMS.len().div_ceil(columns).min(height / 2);
+    let rows = COMMON.div_ceil(columns);
     let beside = height.saturating_sub(rows + 1);
     let room = if focused { beside } else { beside.max(WHY.min(height)) };
     if room < 3 {
@@ -192,28 +194,24 @@ fn chain(app: &App, trace: &SamplingTrace, width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Every parameter; the selected one marked, and scrolled into view.
+/// Parameters in columns; the selected one marked, and scrolled into view.
 fn params(app: &App, width: usize, columns: usize, rows: usize, focused: bool) -> Vec<Line<'static>> {
-    let per_column = PARAMS.len().div_ceil(columns);
-    let selected = app.panels.param % per_column;
-    let first = (selected + 1 + rows / 3).saturating_sub(rows.max(1)).min(per_column.saturating_sub(rows));
+    let rows = rows.clamp(1, PARAMS.len().div_ceil(columns));
+    let shown = rows * columns;
+    let ahead = (app.panels.param + 1 + shown / 3).saturating_sub(shown);
+    let first = ahead.min(PARAMS.len().saturating_sub(shown));
     let width = if columns == 1 { width.min(PARAM_WIDTH) } else { ((width - 2) / 2).min(PARAM_WIDTH) };
-    (first..per_column)
-        .take(rows.max(1))
-        .map(|row| {
-            let mut spans = Vec::new();
-            for column in 0..columns {
-                let index = column * per_column + row;
-                if index < PARAMS.len() {
-                    if column > 0 {
-                        spans.push(Span::raw("  "));
-                    }
-                    spans.extend(param(app, index, width, focused));
-                }
+    let line = |row: usize| {
+        let mut spans = Vec::new();
+        for index in (first + row..(first + shown).min(PARAMS.len())).step_by(rows) {
+            if index >= first + rows {
+                spans.push(Span::raw("  "));
             }
-            Line::from(spans)
-        })
-        .collect()
+            spans.extend(param(app, index, width, focused));
+        }
+        Line::from(spans)
+    };
+    (0..rows).map(line).collect()
 }
 
 fn param(app: &App, index: usize, width: usize, focused: bool) -> Vec<Span<'static>> {
