@@ -1,6 +1,14 @@
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
+/// Numbers of things: 2.0 is as good as 2.
+const COUNTS: [&str; 6] =
+    ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"];
+
+/// Keywords that have other schemas say what is evaluated.
+const ELSEWHERE: [&str; 9] =
+    ["allOf", "anyOf", "oneOf", "not", "if", "$ref", "$dynamicRef", "dependentSchemas", "dependencies"];
+
 /// Between two lexemes a line break with its indentation, or a few blanks: a model that likes white
 /// space cannot go on with it for ever.
 const SPACE: &str = r"\r?\n[ \t]{0,40}|[ \t]{1,4}";
@@ -100,9 +108,34 @@ fn escaped(path: &str) -> String {
         .collect()
 }
 
-/// Takes out keywords that say nothing, which the parser would refuse.
+/// Where nothing else evaluates, what is left unevaluated is what is additional; where all is
+/// evaluated, nothing is left.
+fn evaluate(map: &mut Map<String, Value>, unevaluated: &str, additional: &str, unless: &[&str]) {
+    let elsewhere =
+        |map: &Map<String, Value>| ELSEWHERE.iter().chain(unless).any(|key| map.contains_key(*key));
+    // A list is of the first few only, in older drafts.
+    if map.get(additional).is_some_and(|value| !value.is_array()) {
+        map.shift_remove(unevaluated);
+    } else if !elsewhere(map)
+        && !map.contains_key(additional)
+        && let Some(schema) = map.shift_remove(unevaluated)
+    {
+        map.insert(additional.into(), schema);
+    }
+}
+
+/// Takes out keywords that say nothing, and says in others' words what the parser would refuse.
 fn simplify(schema: &mut Value) {
     let Some(map) = schema.as_object_mut() else { return };
+    evaluate(map, "unevaluatedProperties", "additionalProperties", &[]);
+    evaluate(map, "unevaluatedItems", "items", &["contains"]);
+    for key in COUNTS {
+        let whole =
+            map.get(key).and_then(Value::as_f64).filter(|n| n.fract() == 0.0 && (0.0..1e15).contains(n));
+        if let Some(whole) = whole {
+            map.insert(key.into(), Value::from(whole as u64));
+        }
+    }
     for key in ["deprecated", "$vocabulary", "$recursiveAnchor"] {
         map.shift_remove(key);
     }

@@ -240,13 +240,24 @@ fn keywords_that_cannot_be_kept_are_refused_by_name_and_place() {
         ("if, then", r#"{"properties": {"a": {"if": {}, "then": {"type": "null"}}}}"#),
         ("contains", r#"{"properties": {"a": {"contains": {"type": "null"}}}}"#),
         ("dependentRequired", r#"{"properties": {"a": {"dependentRequired": {"b": ["c"]}}}}"#),
-        ("unevaluatedProperties", r#"{"properties": {"a": {"unevaluatedProperties": false}}}"#),
+        (
+            "unevaluatedProperties",
+            r#"{"properties": {"a": {"anyOf": [{}], "unevaluatedProperties": false}}}"#,
+        ),
     ] {
         assert_eq!(
             refusal(&schema(schema_text)),
             format!("JSON schema: at #/properties/a: not supported: {keyword}")
         );
     }
+    // The same in words that are supported.
+    let closed = r#"{"type": "object", "properties": {"a": {"type": "array", "prefixItems": [{"type": "null"}],
+        "unevaluatedItems": false, "maxItems": 1.0}}, "unevaluatedProperties": false}"#;
+    check(
+        &schema(closed),
+        &["{}", r#"{"a": [null]}"#],
+        &[r#"{"b": 1}"#, r#"{"a": [null, 1]}"#, r#"{"a": [1]}"#],
+    );
     // These say nothing.
     check(
         &schema(
