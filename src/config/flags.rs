@@ -181,13 +181,6 @@ pub struct RunArgs {
     #[arg(short, long, help_heading = "Engine")]
     pub yes: bool,
 
-    /// Tools that the model may ask to have called; nothing is run without --run-tools
-    #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath, help_heading = "Prompt")]
-    pub tools: Option<PathBuf>,
-    /// Carry the calls out without a question, and answer with what they give back
-    #[arg(long, value_enum, value_name = "HOW", requires = "tools", conflicts_with = "raw", help_heading = "Prompt")]
-    pub run_tools: Option<RunTools>,
-
     /// Lower is served first, under --scheduling-policy priority
     #[arg(
         long,
@@ -200,6 +193,20 @@ pub struct RunArgs {
     /// Share cached blocks only with requests of the same salt
     #[arg(long, value_name = "TEXT", value_parser = salt, help_heading = "Engine")]
     pub cache_salt: Option<String>,
+
+    /// Tools that the model may ask to have called; nothing is run without --run-tools
+    #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath, help_heading = "Tools")]
+    pub tools: Option<PathBuf>,
+    /// Carry the calls out without a question, and answer with what they give back
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        requires = "tools",
+        conflicts_with = "raw",
+        help_heading = "Tools"
+    )]
+    pub run_tools: Option<RunTools>,
 
     #[command(flatten)]
     pub sampling: SamplingFlags,

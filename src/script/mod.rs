@@ -7,12 +7,13 @@
 //! - `run`: a request from submission to its end, under interruption and closed pipes
 //! - `input`: stdin, files and words -> the prompt
 //! - `answer`, `output`, `json`: what came back, and its three forms
-//! - `tools`: the calls of an answer carried out, and what they give back
+//! - `calls`: the calls of an answer carried out, and what they give back
 //! - `models`, `inspect`, `doctor`, `settings`: reports
 //! - `signals`: Ctrl-C and its like, as messages
 //! - `status`: how a command ends
 
 mod answer;
+mod calls;
 mod counted;
 mod doctor;
 #[cfg(test)]
@@ -28,10 +29,10 @@ mod run;
 mod settings;
 mod signals;
 mod status;
-mod tools;
 #[cfg(test)]
 mod tests;
 
+pub use calls::{ToolRunner, answer_with_tools};
 pub use doctor::{Doctor, ModelDir, Tool, doctor, physical_cores};
 pub use input::{Stdin, assemble, decode, read_file, split_words};
 pub use inspect::{Piece, TensorRow, logits, print_logits, print_tensors, print_tokens};
@@ -43,4 +44,3 @@ pub use run::{answer, wait_until_ready};
 pub use settings::{print_exactly, print_paths, print_settings};
 pub use signals::{Signal, signals, unless_signalled};
 pub use status::{Quit, Status, written};
-pub use tools::{ToolRunner, answer_with_tools};
