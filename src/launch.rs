@@ -527,7 +527,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let settings = EngineSettings { trace_candidates: 64, ..options.engine };
     let traces = args.trace.as_deref().map(|path| Traces::to(path).map_err(|e| no_trace(path, &e)));
     let models = ScreenModels::new(context.store, chat_template, settings).traced(traces.transpose()?);
-    let tools = tools(args.tools.as_deref(), context.paths.as_ref())?;
+    let tools = tools(args.tools.or(options.tools_file).as_deref(), context.paths.as_ref())?;
     show(screen, Box::new(models), tools)
 }
 

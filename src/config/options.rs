@@ -21,6 +21,8 @@ pub struct Options {
     pub ascii: bool,
     /// Answers with tool calls in a row.
     pub tool_rounds: u32,
+    /// Where tools are declared; `None` is tools.toml beside config.toml.
+    pub tools_file: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -35,6 +37,7 @@ impl Default for Options {
             theme: None,
             ascii: false,
             tool_rounds: TOOL_ROUNDS,
+            tools_file: None,
         }
     }
 }
@@ -337,6 +340,23 @@ pub const SETTINGS: &[SettingSpec] = &[
         set: |o, typed| {
             let rounds = typed.parse().ok().filter(|x| (1..=100).contains(x));
             rounds.map(|x| o.tool_rounds = x).ok_or("a whole number from 1 to 100")
+        },
+    },
+    SettingSpec {
+        table: "tools",
+        name: "tools_file",
+        help: "where a chat's tools are declared; auto is tools.toml beside config.toml",
+        get: |o| o.tools_file.as_ref().map_or_else(|| "auto".into(), |f| f.display().to_string()),
+        set: |o, typed| match typed {
+            "" => Err("a file, or auto"),
+            "auto" => {
+                o.tools_file = None;
+                Ok(())
+            }
+            file => {
+                o.tools_file = Some(file.into());
+                Ok(())
+            }
         },
     },
 ];

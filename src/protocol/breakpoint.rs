@@ -318,7 +318,7 @@ mod tests {
             ("p < 5", "a number from 0 to 1"),
             ("kv > 80", "80% or 0.8"),
             ("kv < 80%", "80% or 0.8"),
-            ("state asleep", "waiting, loading, running, preempted, finished"),
+            ("state asleep", "waiting, loading, compiling, running, preempted, finished"),
             ("state running of x", "a request's number"),
             ("step 0", "a number from 1"),
         ] {

@@ -165,7 +165,7 @@ pub struct ToolHandle {
 }
 
 /// The keeper may take this long to end what runs.
-const LEAVING: Duration = Duration::from_secs(1);
+const LEAVING: Duration = Duration::from_millis(1_500);
 
 /// Nothing that was started outlives the front end.
 impl Drop for ToolHandle {

@@ -7,12 +7,13 @@
 //! - `run`: a request from submission to its end, under interruption and closed pipes
 //! - `input`: stdin, files and words -> the prompt; `offer`: functions -> what the model is offered
 //! - `answer`, `output`, `json`: what came back, and its three forms
-//! - `tools`: the calls of an answer carried out, and what they give back
+//! - `calls`: the calls of an answer carried out, and what they give back
 //! - `models`, `inspect`, `score`, `doctor`, `settings`: reports
 //! - `signals`: Ctrl-C and its like, as messages
 //! - `status`: how a command ends
 
 mod answer;
+mod calls;
 mod counted;
 mod doctor;
 #[cfg(test)]
@@ -32,8 +33,8 @@ mod signals;
 mod status;
 #[cfg(test)]
 mod tests;
-mod tools;
 
+pub use calls::{ToolRunner, answer_with_tools};
 pub use doctor::{Doctor, ModelDir, Tool, doctor, physical_cores};
 pub use input::{Stdin, assemble, decode, read_file, split_words};
 pub use inspect::{
@@ -49,4 +50,3 @@ pub use score::{Score, Text, Windows, print_score, score};
 pub use settings::{print_exactly, print_paths, print_settings};
 pub use signals::{Signal, signals, unless_signalled};
 pub use status::{Quit, Status, written};
-pub use tools::{ToolRunner, answer_with_tools};

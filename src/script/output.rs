@@ -269,6 +269,10 @@ impl<O: Write, E: Write> Printer<O, E> {
                 choice.finish_reason()
             ))?;
         }
+        for choice in answer.choices.iter().filter(|c| c.text.is_empty() && !c.tool_calls.is_empty()) {
+            let calls = counted(choice.tool_calls.len(), "tool call");
+            self.note(&format!("no answer: the model asks for {calls}; --json prints them"))?;
+        }
         Ok(())
     }
 

@@ -247,7 +247,8 @@ fn an_interrupted_answer_is_reported_as_far_as_it_came() {
     assert_eq!(
         object["usage"],
         serde_json::json!({
-            "prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 1, "reasoning_tokens": 0
+            "prompt_tokens": 3, "cached_tokens": 0, "completion_tokens": 1, "reasoning_tokens": 0,
+            "forced_tokens": 0
         })
     );
     let second = &object["choices"][1];

@@ -1,17 +1,18 @@
 use super::declare::{Declared, LocalTool, McpServer, declared};
 use super::mcp::{self, Client};
-use super::process::{self, Launch};
+use super::prepared::{self, Prepared};
 use super::schema;
 use crate::base::nearest;
 use crate::protocol::{
-    CallId, OfferedTool, PlannedAction, PlannedCall, RunHow, ServerState, ServerView, Tool, ToolCall,
-    ToolCommand, ToolEnd, ToolEvent, ToolHandle, ToolList, ToolResult,
+    CallId, OfferedTool, RunHow, ServerState, ServerView, Tool, ToolCall, ToolCommand, ToolEnd, ToolEvent,
+    ToolHandle, ToolList, ToolResult,
 };
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::AbortHandle;
+use tokio::sync::oneshot;
+use tokio::task::{AbortHandle, JoinHandle};
 
 /// Starts the keeper of the tools that a file declares. A file that does not exist declares none.
 pub fn open(file: PathBuf) -> ToolHandle {
@@ -49,23 +50,14 @@ struct Server {
     state: ServerState,
     client: Option<Client>,
     tools: Vec<Tool>,
-    task: AbortHandle,
+    /// Gone, it ends the server.
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
 }
 
 enum Inside {
     Server { generation: u64, index: usize, news: mcp::News },
     Finished { id: CallId, result: ToolResult },
-}
-
-/// A call that may be run, complete: nothing of it is looked up again.
-struct Prepared {
-    plan: PlannedCall,
-    work: Work,
-}
-
-enum Work {
-    Command(Launch),
-    Mcp { client: Client, server: McpServer, tool: String, arguments: Map<String, Value> },
 }
 
 /// A tool by the name that the model knows.
@@ -102,11 +94,22 @@ impl Keeper {
         loop {
             tokio::select! {
                 command = commands.recv() => match command {
-                    None | Some(ToolCommand::Shutdown) => return,
+                    None | Some(ToolCommand::Shutdown) => return self.end().await,
                     Some(command) => self.command(command),
                 },
                 Some(news) = inbox.recv() => self.hear(news),
             }
+        }
+    }
+
+    /// Calls end at once, servers with a moment to put away what they hold.
+    async fn end(self) {
+        self.running.values().for_each(AbortHandle::abort);
+        let (stops, tasks): (Vec<_>, Vec<_>) = self.servers.into_iter().map(|s| (s.stop, s.task)).unzip();
+        drop(stops);
+        for task in tasks {
+            // One that failed has nothing left to end.
+            let _ = task.await;
         }
     }
 
@@ -148,7 +151,7 @@ impl Keeper {
     /// Reads the file and starts its servers; those of before are ended.
     fn load(&mut self) {
         self.generation += 1;
-        self.servers.drain(..).for_each(|server| server.task.abort());
+        self.servers.clear();
         let read = if self.file.exists() { declared(&self.file) } else { Ok(Declared::default()) };
         (self.declared, self.error) = match read {
             Ok(declared) => (declared, None),
@@ -160,9 +163,10 @@ impl Keeper {
                 // The keeper is gone only when its tasks are.
                 let _ = inside.send(Inside::Server { generation, index, news });
             };
-            let task = tokio::spawn(mcp::live(spec.clone(), tell)).abort_handle();
+            let (stop, stopped) = oneshot::channel();
+            let task = tokio::spawn(mcp::live(spec.clone(), tell, stopped));
             let (spec, state) = (spec.clone(), ServerState::Starting);
-            self.servers.push(Server { spec, state, client: None, tools: Vec::new(), task });
+            self.servers.push(Server { spec, state, client: None, tools: Vec::new(), stop, task });
         }
         self.tell_list();
     }
@@ -230,16 +234,18 @@ impl Keeper {
             };
             format!("there is no tool {:?}; {hint}", call.name)
         })?;
-        let arguments = arguments_of(&call.arguments)?;
+        let arguments = prepared::arguments_of(&call.arguments)?;
         let wrong = |why: String| format!("wrong arguments for {}: {why}", call.name);
         match &offer.owner {
             Owner::Local(tool) => {
                 schema::check(&Value::Object(arguments.clone()), &tool.tool.parameters, "").map_err(wrong)?;
-                local(tool, &arguments).map_err(wrong)
+                Prepared::command(tool, &arguments).map_err(wrong)
             }
             Owner::Mcp(server, tool) => {
                 schema::check(&Value::Object(arguments.clone()), &tool.parameters, "").map_err(wrong)?;
-                remote(server, tool, arguments)
+                let gone = || format!("the server {} is gone", server.spec.name);
+                let client = server.client.clone().ok_or_else(gone)?;
+                Ok(Prepared::mcp(client, &server.spec, &tool.name, arguments))
             }
         }
     }
@@ -247,7 +253,7 @@ impl Keeper {
     fn run(&mut self, id: CallId, how: RunHow) {
         let Some(Prepared { plan, work }) = self.prepared.remove(&id) else { return };
         if plan.dry_run || how == RunHow::DryRun {
-            let result = ToolResult::not_run(ToolEnd::DryRun, described(&plan));
+            let result = ToolResult::not_run(ToolEnd::DryRun, prepared::described(&plan));
             return self.tell(ToolEvent::Finished { id, result });
         }
         let inside = self.inside.clone();
@@ -267,13 +273,6 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.servers.iter().for_each(|server| server.task.abort());
-        self.running.values().for_each(AbortHandle::abort);
-    }
-}
-
 impl Offer<'_> {
     fn told(&self) -> OfferedTool {
         let (tool, source, dry_run) = match &self.owner {
@@ -281,61 +280,5 @@ impl Offer<'_> {
             Owner::Mcp(server, tool) => (*tool, format!("mcp {}", server.spec.name), server.spec.dry_run),
         };
         OfferedTool { tool: Tool { name: self.name.clone(), ..tool.clone() }, source, dry_run }
-    }
-}
-
-impl Work {
-    async fn done(self) -> ToolResult {
-        match self {
-            Work::Command(launch) => process::run(&launch).await,
-            Work::Mcp { client, server, tool, arguments } => {
-                mcp::call(client, tool, arguments, &server).await
-            }
-        }
-    }
-}
-
-fn arguments_of(text: &str) -> Result<Map<String, Value>, String> {
-    match serde_json::from_str(if text.trim().is_empty() { "{}" } else { text }) {
-        Ok(Value::Object(arguments)) => Ok(arguments),
-        Ok(_) => Err("the arguments must be a JSON object".into()),
-        Err(why) => Err(format!("the arguments are not JSON: {why}")),
-    }
-}
-
-fn local(tool: &LocalTool, arguments: &Map<String, Value>) -> Result<Prepared, String> {
-    let filled = tool.command.fill(arguments)?;
-    let launch = Launch {
-        argv: filled.argv.clone(),
-        place: tool.place.clone(),
-        limits: tool.limits,
-        stdin: filled.stdin.clone(),
-    };
-    let cwd = tool.place.cwd.as_ref().map(|cwd| cwd.display().to_string());
-    let action = PlannedAction::Command { argv: filled.argv, cwd, stdin: filled.stdin };
-    let plan = PlannedCall { action, dry_run: tool.dry_run, timeout_s: tool.limits.timeout.as_secs_f64() };
-    Ok(Prepared { plan, work: Work::Command(launch) })
-}
-
-fn remote(server: &Server, tool: &Tool, arguments: Map<String, Value>) -> Result<Prepared, String> {
-    let client = server.client.clone().ok_or_else(|| format!("the server {} is gone", server.spec.name))?;
-    let (spec, tool) = (server.spec.clone(), tool.name.clone());
-    let action = PlannedAction::Mcp { server: spec.name.clone(), tool: tool.clone() };
-    let timeout_s = spec.limits.timeout.as_secs_f64();
-    let plan = PlannedCall { action, dry_run: spec.dry_run, timeout_s };
-    Ok(Prepared { plan, work: Work::Mcp { client, server: spec, tool, arguments } })
-}
-
-/// What a dry run answers with.
-fn described(plan: &PlannedCall) -> String {
-    match &plan.action {
-        PlannedAction::Command { argv, cwd, stdin } => {
-            let place = cwd.as_ref().map(|cwd| format!(" in {cwd}")).unwrap_or_default();
-            let stdin = stdin.as_ref().map(|text| format!(" with {text} as its stdin")).unwrap_or_default();
-            format!("dry run: nothing was run. It would run {argv:?}{place}{stdin}")
-        }
-        PlannedAction::Mcp { server, tool } => {
-            format!("dry run: nothing was called. It would call {tool} of the server {server}")
-        }
     }
 }

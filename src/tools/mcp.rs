@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Child;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -21,8 +22,10 @@ const MAX_LINE: usize = 4 << 20;
 const MAX_TOOLS: usize = 256;
 /// Of what a server says on stderr, for the message of its end.
 const LAST_WORDS: usize = 400;
-/// Until the handshake is done.
-const START: Duration = Duration::from_secs(20);
+/// Until the handshake is done: a server may have to be fetched first.
+const START: Duration = Duration::from_secs(60);
+/// Between the steps of a server's end: its stdin closed, SIGTERM, SIGKILL.
+const POLITE: Duration = Duration::from_millis(300);
 
 pub type Client = Peer<RoleClient>;
 
@@ -34,11 +37,19 @@ pub enum News {
     Gone(String),
 }
 
-/// Starts a server, tells what it offers, and stays until it ends. Dropped, it ends the server.
-pub async fn live(server: McpServer, tell: impl Fn(News)) {
-    match started(&server).await {
+/// Starts a server, tells what it offers, and stays until it ends, or until the sender of `stop` is
+/// gone. Dropped, it ends the server at once.
+pub async fn live(server: McpServer, tell: impl Fn(News), mut stop: oneshot::Receiver<()>) {
+    let started = tokio::select! {
+        started = started(&server) => started,
+        _ = &mut stop => return,
+    };
+    match started {
         Ok(mut running) => {
-            let why = stay(&mut running, &tell).await;
+            let why = tokio::select! {
+                why = stay(&mut running, &tell) => why,
+                _ = stop => return running.end().await,
+            };
             running.group.kill();
             tell(News::Gone(why));
         }
@@ -52,6 +63,18 @@ struct Running {
     client: RunningService<RoleClient, Listener>,
     changes: UnboundedReceiver<()>,
     stderr: JoinHandle<String>,
+}
+
+impl Running {
+    /// As the protocol wants it: the server may put away what it holds.
+    async fn end(mut self) {
+        let _ = self.client.close_with_timeout(POLITE).await;
+        if timeout(POLITE, self.child.wait()).await.is_err() {
+            self.group.ask();
+            let _ = timeout(POLITE, self.child.wait()).await;
+        }
+        self.group.kill();
+    }
 }
 
 async fn started(server: &McpServer) -> Result<Running, String> {

@@ -9,12 +9,14 @@
 //! - `command`: placeholders -> the arguments of a program, never through a shell
 //! - `process`: a process group that ends with its call; bounded output
 //! - `mcp`: a server over stdio, through the official SDK
+//! - `prepared`: a call that can be run, and what it is shown as
 //! - `keeper`: the loop that holds them together
 
 mod command;
 mod declare;
 mod keeper;
 mod mcp;
+mod prepared;
 mod process;
 mod schema;
 

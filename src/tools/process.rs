@@ -78,8 +78,11 @@ async fn to_the_end(child: &mut Child, group: &mut Group, streams: impl Future) 
 }
 
 fn ending(status: ExitStatus) -> (ToolEnd, Option<String>) {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
+    #[cfg(unix)]
+    let signal = std::os::unix::process::ExitStatusExt::signal(&status);
+    #[cfg(not(unix))]
+    let signal = None;
+    match (status.code(), signal) {
         (Some(0), _) => (ToolEnd::Exited { exit_status: 0 }, None),
         (Some(exit_status), _) => {
             (ToolEnd::Exited { exit_status }, Some(format!("exit status {exit_status}")))
@@ -107,7 +110,9 @@ fn told(out: &Capped, err: &Capped, note: Option<String>) -> String {
 pub fn spawn(argv: &[String], place: &Place, with_stdin: bool) -> io::Result<(Child, Group)> {
     let (program, arguments) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().process_group(0).kill_on_drop(true);
+    command.args(arguments).env_clear().kill_on_drop(true);
+    #[cfg(unix)]
+    command.process_group(0);
     let passed = ["PATH"].into_iter().chain(place.env.iter().map(String::as_str));
     command.envs(passed.filter_map(|name| Some((name, std::env::var_os(name)?))));
     if let Some(cwd) = &place.cwd {
@@ -115,18 +120,31 @@ pub fn spawn(argv: &[String], place: &Place, with_stdin: bool) -> io::Result<(Ch
     }
     command.stdin(if with_stdin { Stdio::piped() } else { Stdio::null() });
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let group = Group(child.id().and_then(|id| id.try_into().ok()));
+    let group = Group(child.id());
     Ok((child, group))
 }
 
-/// A program and all that it started. They end with this.
-pub struct Group(Option<libc::pid_t>);
+/// A program and all that it started, by the program's id. They end with this.
+pub struct Group(Option<u32>);
 
 impl Group {
+    /// Asks them to end.
+    pub fn ask(&self) {
+        #[cfg(unix)]
+        self.signal(libc::SIGTERM);
+    }
+
     pub fn kill(&mut self) {
-        if let Some(group) = self.0.take() {
+        #[cfg(unix)]
+        self.signal(libc::SIGKILL);
+        self.0 = None;
+    }
+
+    #[cfg(unix)]
+    fn signal(&self, signal: i32) {
+        if let Some(group) = self.0.and_then(|id| id.try_into().ok()) {
             // SAFETY: no memory is involved. The group is the child's own, made when it was started.
-            unsafe { libc::killpg(group, libc::SIGKILL) };
+            unsafe { libc::killpg(group, signal) };
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The screen's whole state, what comes in, and what is to be done about it.
 
-use super::calls::Toolbox;
+use super::calls::{Call, Toolbox};
 use super::chat::{Chat, Turn};
 use super::composer::Composer;
 use super::meter::Meter;
@@ -395,9 +395,14 @@ impl App {
     /// Whether time alone changes the picture, or the engine may without an event.
     pub fn is_moving(&self) -> bool {
         self.chat.is_running()
-            || self.chat.pending().is_some()
+            || self.call_runs()
             || self.fetch.is_some()
             || matches!(self.model, ModelState::Loading { .. })
+    }
+
+    /// A tool runs: the time that it takes is in the picture.
+    pub fn call_runs(&self) -> bool {
+        self.chat.pending().is_some_and(|turn| turn.calls.iter().any(Call::is_running))
     }
 
     /// The last frame is on screen.

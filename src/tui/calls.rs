@@ -64,6 +64,10 @@ impl Call {
         matches!(self.state, CallState::Done(_))
     }
 
+    pub fn is_running(&self) -> bool {
+        matches!(self.state, CallState::Running(_))
+    }
+
     /// What the model is told.
     pub fn told(&self) -> &str {
         match &self.state {
@@ -104,6 +108,8 @@ pub struct Question {
     pub drawn: Cell<bool>,
     /// All of it has been in view.
     pub read: Cell<bool>,
+    /// Lines under those in view, in the last frame.
+    pub below: Cell<usize>,
     /// Since when it is on screen and no key came.
     quiet: Option<Duration>,
     pub scroll: usize,

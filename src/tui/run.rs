@@ -228,7 +228,7 @@ impl Session {
         if expired {
             self.app.flash = None;
         }
-        if self.dirty || expired { self.draw() } else { Ok(()) }
+        if self.dirty || expired || self.app.call_runs() { self.draw() } else { Ok(()) }
     }
 
     fn draw(&mut self) -> anyhow::Result<()> {

@@ -225,6 +225,21 @@ fn panels_do_not_take_the_answer_and_get_their_keys_back() {
 }
 
 #[test]
+fn a_declared_dry_run_says_that_nothing_will_run() {
+    let mut desk = with_tool(ScreenOptions::default(), SIZES[0]);
+    desk.say("What is the weather?");
+    desk.finish();
+    prepare(&mut desk, true);
+    desk.frame();
+    snapshot("tool_dry_run", &desk);
+    let picture = desk.picture();
+    assert!(
+        picture.contains("dry run: nothing will run") && picture.contains("would   weather Oslo"),
+        "{picture}"
+    );
+}
+
+#[test]
 fn a_refusal_is_told_and_a_dry_run_gives_back_what_would_run() {
     let mut desk = asked("What is the weather?", SIZES[1]);
     read(&mut desk);
@@ -386,10 +401,57 @@ fn what_does_not_fit_is_read_before_it_is_agreed_to() {
     assert!(desk.picture().contains("there is more of it"), "{}", desk.picture());
     for _ in 0..100 {
         desk.press(KeyCode::Down);
+        desk.frame();
     }
     read(&mut desk);
     desk.press(KeyCode::Char('y'));
     assert_eq!(runs(&desk).len(), 1);
+}
+
+#[test]
+fn a_small_window_shows_the_question_or_takes_no_answer() {
+    for (size, can_be_read) in [((40, 12), true), ((30, 5), true), ((11, 3), false)] {
+        let mut desk = asked("What is the weather?", size);
+        for _ in 0..20 {
+            desk.frame();
+            desk.press(KeyCode::Down);
+        }
+        if size.0 == 40 {
+            snapshot("tool_question", &desk);
+        }
+        read(&mut desk);
+        desk.press(KeyCode::Char('y'));
+        assert_eq!(runs(&desk).len(), usize::from(can_be_read), "{size:?}\n{}", desk.picture());
+    }
+}
+
+#[test]
+fn a_replay_shows_calls_and_results_and_asks_nothing() {
+    let mut live = asked("What is the weather?", SIZES[1]);
+    read(&mut live);
+    live.press(KeyCode::Char('y'));
+    give_back(&mut live, CallId(0), "3 °C");
+    let mut desk = with_tool(ScreenOptions::default(), SIZES[1]);
+    desk.tell(Message::Engine(vec![Event::Replaying { first: 0, last: 9, speed: 1.0 }]));
+    for request in requests(&live) {
+        let seq = SeqId { request: request.id, choice: 0 };
+        let piece = |name: &str| ToolCallDelta { name: Some(name.into()), ..ToolCallDelta::default() };
+        let calls = Event::Delta { seq, part: Part::ToolCall(piece("get_weather")) };
+        let outcome = Outcome {
+            reason: FinishReason::ToolCalls,
+            usage: Usage::default(),
+            timings: Timings::default(),
+            seed: 1,
+            params: SamplingParams::default(),
+            beam: None,
+        };
+        let ended = Event::Finished { seq, outcome: Box::new(outcome) };
+        let sent = Event::Sent(Box::new(Command::Submit(Box::new(request))));
+        desk.tell(Message::Engine(vec![sent, calls, ended]));
+    }
+    let picture = desk.picture();
+    assert!(picture.contains("→ get_weather") && picture.contains("▸ get_weather · answered"), "{picture}");
+    assert_eq!(tool_commands(&desk), []);
 }
 
 #[test]

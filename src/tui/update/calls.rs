@@ -149,7 +149,7 @@ pub fn answer(app: &mut App, reply: Reply, effects: &mut Vec<Effect>) {
     let Some(question) = &mut app.tools.question else { return };
     match reply {
         Reply::Up => return question.scroll = question.scroll.saturating_sub(1),
-        Reply::Down => return question.scroll += 1,
+        Reply::Down => return question.scroll += usize::from(question.below.get() > 0),
         _ => {}
     }
     let (taken, id) = (question.takes_answers(now), question.call);

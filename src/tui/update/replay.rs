@@ -1,8 +1,11 @@
 //! A replay in the place of an engine: what was asked then, going back, and the keys for it.
 
 use super::keys;
-use crate::protocol::{Command, Prompt, ReplayCommand, Request, Role, SeqId};
+use crate::protocol::{
+    CallId, Command, Message, Prompt, ReplayCommand, Request, Role, SeqId, ToolCall, ToolEnd, ToolResult,
+};
 use crate::tui::app::{App, Effect, Focus, Panel, Replay};
+use crate::tui::calls::Call;
 use crate::tui::chat::{Answer, Chat, Entry, Turn};
 use crate::tui::keymap;
 use crossterm::event::KeyEvent;
@@ -38,11 +41,31 @@ fn asked(app: &mut App, request: &Request) {
             last.map(|message| message.content.clone()).unwrap_or_default()
         }
     };
-    let mut turn = Turn::new(&text);
+    let calls = results(&request.prompt);
+    let mut turn = Turn::new(if calls.is_empty() { &text } else { "" });
+    turn.calls = calls;
     turn.side = request.n > 1;
     let seqs = (0..request.n).map(|choice| SeqId { request: request.id, choice });
     turn.answers = seqs.map(|seq| Answer::new(seq, request.params.clone(), app.now)).collect();
     app.chat.entries.push(Entry::Turn(turn));
+}
+
+/// What tools gave back, where a request ends with that and not with a person's words.
+fn results(prompt: &Prompt) -> Vec<Call> {
+    let Prompt::Chat(messages) = prompt else { return Vec::new() };
+    let results = messages.iter().rev().take_while(|message| message.role == Role::Tool).count();
+    let (before, results) = messages.split_at(messages.len() - results);
+    let asked = before.last().map_or(&[][..], |message| &message.tool_calls);
+    let call = |message: &Message| {
+        let id = message.tool_call_id.clone().unwrap_or_default();
+        let name = message.name.clone().unwrap_or_default();
+        let made = || ToolCall { id: id.clone(), name, arguments: String::new() };
+        let mut call =
+            Call::new(CallId::default(), asked.iter().find(|c| c.id == id).cloned().unwrap_or_else(made));
+        call.end(ToolResult::not_run(ToolEnd::Answered { is_error: false }, &message.content));
+        call
+    };
+    results.iter().map(call).collect()
 }
 
 /// Everything said so far is said again, up to an earlier point.

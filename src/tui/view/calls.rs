@@ -77,6 +77,7 @@ pub fn question(app: &App, area: Rect, buf: &mut Buffer) {
     let keys = keys(app, question, below);
     paint::line(inside.x, inside.bottom() - 1, &keys, inside, buf);
     question.drawn.set(!app.help_open);
+    question.below.set(below);
     question.read.set(question.read.get() || (below == 0 && !app.help_open));
 }
 
@@ -162,9 +163,13 @@ fn pretty(arguments: &str) -> String {
 }
 
 fn keys(app: &App, question: &Question, below: usize) -> Line<'static> {
-    let keys: &[(&str, &str)] = match question.always {
-        true => &[("y", "yes, always"), ("n", "no, back"), ("Esc", "refuse all")],
-        false => {
+    let plan = asked_about(app, question).and_then(|(_, _, call)| call.plan.as_ref());
+    let keys: &[(&str, &str)] = match (question.always, plan.is_some_and(|plan| plan.dry_run)) {
+        (true, _) => &[("y", "yes, always"), ("n", "no, back"), ("Esc", "refuse all")],
+        (false, true) => {
+            &[("y", "answer with that"), ("n", "refuse"), ("a", "always"), ("Esc", "refuse all")]
+        }
+        (false, false) => {
             &[("y", "run once"), ("n", "refuse"), ("d", "dry run"), ("a", "always"), ("Esc", "refuse all")]
         }
     };

@@ -146,7 +146,7 @@ fn note_section<'a>(app: &App, note: &'a Note) -> Section<'a> {
 
 fn turn_sections<'a>(app: &'a App, turn: &'a Turn, area: (u16, u16), text: u16, all: &mut Vec<Section<'a>>) {
     if !turn.calls.is_empty() {
-        return calls_sections(app, turn, text, all);
+        return calls_sections(app, turn, area, text, all);
     }
     let user = app.theme.style(if turn.queued { Role::Muted } else { Role::User });
     all.push(Section::Document {
@@ -164,6 +164,16 @@ fn turn_sections<'a>(app: &'a App, turn: &'a Turn, area: (u16, u16), text: u16, 
     if !turn.answers.is_empty() {
         all.push(blank());
     }
+    answers_sections(app, turn, area, text, all);
+}
+
+fn answers_sections<'a>(
+    app: &'a App,
+    turn: &'a Turn,
+    area: (u16, u16),
+    text: u16,
+    all: &mut Vec<Section<'a>>,
+) {
     if turn.side || turn.answers.len() > 1 {
         all.push(Section::Lines(parallel::lines(app, turn, area)));
     } else {
@@ -172,7 +182,7 @@ fn turn_sections<'a>(app: &'a App, turn: &'a Turn, area: (u16, u16), text: u16, 
 }
 
 /// What tools gave back, folded, and the answer to it.
-fn calls_sections<'a>(app: &'a App, turn: &'a Turn, text: u16, all: &mut Vec<Section<'a>>) {
+fn calls_sections<'a>(app: &'a App, turn: &'a Turn, area: (u16, u16), text: u16, all: &mut Vec<Section<'a>>) {
     for call in &turn.calls {
         all.push(Section::Lines(vec![calls::head(app, call, text.into())]));
         if app.chat.thoughts_open && !call.shown.is_empty() {
@@ -181,9 +191,9 @@ fn calls_sections<'a>(app: &'a App, turn: &'a Turn, text: u16, all: &mut Vec<Sec
             all.push(Section::Document { document: &call.shown, first, rest, style, caret: false });
         }
     }
-    for answer in &turn.answers {
+    if !turn.answers.is_empty() {
         all.push(blank());
-        answer_sections(app, answer, text, all);
+        answers_sections(app, turn, area, text, all);
     }
 }
 
