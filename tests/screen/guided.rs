@@ -18,7 +18,7 @@ fn a_form_holds_for_the_next_answers_is_shown_and_can_be_switched_off() {
     desk.say("How many?");
     let regex = Grammar::Regex("[0-9]+".into());
     assert_eq!(asked(&desk), Some(Guided { grammar: regex, in_reasoning: false }));
-    desk.steps(60);
+    desk.steps(200);
     desk.say("/schema {\"type\": \"null\"}");
     desk.say("/schema off");
     desk.say("Why?");
