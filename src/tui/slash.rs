@@ -59,13 +59,7 @@ pub const COMMANDS: &[Spec] = &[
     spec!("why", [], "[SEQ]", Why, "why something waits"),
     spec!("fork", ["branch"], "[SEQ] [@TOKEN]", Fork, "answer anew from a token on"),
     spec!("system", [], "[TEXT|none]", System, "the system prompt"),
-    spec!(
-        "think",
-        [],
-        "[on|off|LEVEL|budget N|fold|show|raw]",
-        Think,
-        "how the model thinks, and what is shown"
-    ),
+    spec!("think", [], "[on|off|fold|…]", Think, "thinking, and how it is shown"),
     spec!("panel", ["panels"], "[1 2 3 5 6]", Panel, "show or hide panels"),
     spec!("kv", [], "[reset]", Kv, "blocks; reset drops the cache"),
     spec!("stats", [], "", Stats, "how fast the last answer was"),
