@@ -68,7 +68,7 @@ pub const COMMANDS: &[Spec] = &[
     spec!("schema", [], "[JSON|FILE|object|off]", Schema, "answers follow a JSON schema"),
     spec!("grammar", [], "[FILE|off]", Grammar, "answers follow a grammar, Lark or GBNF"),
     spec!("regex", [], "[REGEX|off]", Regex, "answers match an expression"),
-    spec!("think", [], "[on|off|LEVEL|budget N|fold|show|raw]", Think, "how the model thinks"),
+    spec!("think", [], "[on|off|fold|…]", Think, "thinking, and how it is shown"),
     spec!("tools", ["tool"], "[on|off|reload]", Tools, "what the model may call"),
     spec!("panel", ["panels"], "[1 2 3 4 5 6]", Panel, "show or hide panels"),
     spec!("kv", [], "[reset]", Kv, "blocks; reset drops the cache"),

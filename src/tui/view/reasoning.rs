@@ -82,24 +82,19 @@ fn state(app: &App, width: usize) -> Line<'static> {
         (Some(name), true) => format!("parser {name}"),
     };
     let mut words = vec![Span::styled(parser, muted)];
+    if let Some(answer) = app.chat.last_answer().filter(|a| a.reasoning_tokens > 0) {
+        let spent = answer.thinking.map_or(0.0, |(from, to)| (to - from).as_secs_f64() * 1e3);
+        let count = |n: usize| format::count(n as u64);
+        let left = |budget: u32| (budget as usize).saturating_sub(answer.reasoning_tokens);
+        let left = answer.budget.map_or(String::new(), |budget| format!(", {} left", count(left(budget))));
+        let text = format!("thought {} tok{left}, {}", count(answer.reasoning_tokens), format::millis(spent));
+        words.push(Span::styled(text, theme.style(Role::Thought)));
+    }
     if app.chat.is_running()
         && let Some(last) = app.parsed.last()
     {
         let (name, role) = channel(last.channel);
         words.push(Span::styled(format!("in {name}"), theme.style(role)));
-    }
-    if let Some(answer) = app.chat.last_answer().filter(|a| a.reasoning_tokens > 0) {
-        let spent = answer.thinking.map_or(0.0, |(from, to)| (to - from).as_secs_f64() * 1e3);
-        let count = |n: usize| format::count(n as u64);
-        let left = match answer.budget {
-            Some(budget) => {
-                let left = (budget as usize).saturating_sub(answer.reasoning_tokens);
-                format!(", {} of {} left", count(left), count(budget as usize))
-            }
-            None => String::new(),
-        };
-        let text = format!("thought {} tok{left}, {}", count(answer.reasoning_tokens), format::millis(spent));
-        words.push(Span::styled(text, theme.style(Role::Thought)));
     }
     if let Some(format) = &info.tool_call_parser {
         words.push(Span::styled(format!("calls {format}"), muted));
@@ -122,9 +117,10 @@ fn row(app: &App, token: &ParsedToken, width: usize) -> Line<'static> {
     ];
     if !token.held.is_empty() {
         let why = token.why.map_or(String::new(), |why| format!(" {}", why.name()));
-        let room = width.saturating_sub(text + 24 + why.len()).max(4);
+        let label = if width < 64 { " " } else { " held " };
+        let room = width.saturating_sub(text + 21 + label.len() + why.len()).max(4);
         let held = format::fit(&format::quoted(&token.held), room);
-        spans.push(Span::styled(format!(" held {held}"), theme.style(Role::Warn)));
+        spans.push(Span::styled(format!("{label}{held}"), theme.style(Role::Warn)));
         spans.push(Span::styled(why, theme.style(Role::Muted)));
     }
     Line::from(spans)
