@@ -21,16 +21,19 @@ impl Golden {
         data.chunks_exact(N).map(|b| b.try_into().unwrap()).collect()
     }
 
-    fn ids(&self) -> Vec<TokenId> {
-        self.bytes("c.input_ids").into_iter().map(|b| i64::from_le_bytes(b) as TokenId).collect()
+    fn ids(&self, prompt: &str) -> Vec<TokenId> {
+        self.bytes(&format!("{prompt}.input_ids"))
+            .into_iter()
+            .map(|b| i64::from_le_bytes(b) as TokenId)
+            .collect()
     }
 
     /// One row for each of the last ids.
-    fn rows(&self) -> Vec<Vec<f64>> {
+    fn rows(&self, prompt: &str) -> Vec<Vec<f64>> {
+        let name = format!("{prompt}.prefill_logits");
         let tensors = SafeTensors::deserialize(&self.0).unwrap();
-        let vocab = tensors.tensor("c.prefill_logits").unwrap().shape()[1];
-        let all: Vec<f64> =
-            self.bytes("c.prefill_logits").into_iter().map(|b| f32::from_le_bytes(b).into()).collect();
+        let vocab = tensors.tensor(&name).unwrap().shape()[1];
+        let all: Vec<f64> = self.bytes(&name).into_iter().map(|b| f32::from_le_bytes(b).into()).collect();
         all.chunks_exact(vocab).map(<[f64]>::to_vec).collect()
     }
 }
@@ -51,31 +54,33 @@ fn scored(model: &str, ids: &[TokenId], cut: Windows) -> Score {
 fn perplexity_is_that_of_transformers_logits() {
     for model in ["llama", "qwen2", "gemma3_text_std"] {
         let golden = Golden(std::fs::read(fixture(&format!("golden/{model}.safetensors"))).unwrap());
-        let ids = golden.ids();
-        let rows = golden.rows();
-        let (mut nll, mut our_nll) = (0.0, 0.0);
-        let ours = scored(model, &ids, Windows::default());
-        assert_eq!(ours.tokens().count(), ids.len() - 1);
-        // The first row says what follows this id.
-        let first = ids.len() - rows.len();
-        let told = ours.tokens().skip(first);
-        assert!(rows.len() > 8);
-        for ((row, next), (id, logprob, rank)) in rows.iter().zip(&ids[first + 1..]).zip(told) {
-            let logit = row[*next as usize];
-            let expected = logit - row.iter().map(|x| x.exp()).sum::<f64>().ln();
-            nll -= expected;
-            our_nll -= f64::from(logprob);
-            assert_eq!(id, *next);
-            assert!((f64::from(logprob) - expected).abs() < 0.02, "{model}: {logprob} for {expected}");
-            // Among logits so near each other rounding may turn an order.
-            let above = |margin: f64| row.iter().filter(|x| **x >= logit + margin).count();
-            assert!((above(0.02)..=above(-0.02)).contains(&(rank as usize)), "{model}: rank {rank}");
+        for prompt in ["a", "b", "c"] {
+            let ids = golden.ids(prompt);
+            let rows = golden.rows(prompt);
+            let (mut nll, mut our_nll) = (0.0, 0.0);
+            let ours = scored(model, &ids, Windows::default());
+            assert_eq!(ours.tokens().count(), ids.len() - 1);
+            // The first row says what follows this id.
+            let first = ids.len() - rows.len();
+            let told = ours.tokens().skip(first);
+            assert!(rows.len() > 4);
+            for ((row, next), (id, logprob, rank)) in rows.iter().zip(&ids[first + 1..]).zip(told) {
+                let logit = row[*next as usize];
+                let expected = logit - row.iter().map(|x| x.exp()).sum::<f64>().ln();
+                nll -= expected;
+                our_nll -= f64::from(logprob);
+                assert_eq!(id, *next);
+                assert!((f64::from(logprob) - expected).abs() < 0.02, "{model}: {logprob} for {expected}");
+                // Among logits so near each other rounding may turn an order.
+                let above = |margin: f64| row.iter().filter(|x| **x >= logit + margin).count();
+                assert!((above(0.02)..=above(-0.02)).contains(&(rank as usize)), "{model}: rank {rank}");
+            }
+            let perplexity = |nll: f64| (nll / (rows.len() - 1) as f64).exp();
+            println!("{model}: {} for {} over {}", perplexity(our_nll), perplexity(nll), rows.len() - 1);
+            assert!((perplexity(our_nll) / perplexity(nll) - 1.0).abs() < 0.005, "{model}");
+            let mean = ours.tokens().map(|token| -f64::from(token.1)).sum::<f64>() / (ids.len() - 1) as f64;
+            assert!((ours.perplexity() / mean.exp() - 1.0).abs() < 1e-9);
         }
-        let perplexity = |nll: f64| (nll / (rows.len() - 1) as f64).exp();
-        println!("{model}: {} for {} over {}", perplexity(our_nll), perplexity(nll), rows.len() - 1);
-        assert!((perplexity(our_nll) / perplexity(nll) - 1.0).abs() < 0.005, "{model}");
-        let mean = ours.tokens().map(|token| -f64::from(token.1)).sum::<f64>() / (ids.len() - 1) as f64;
-        assert!((ours.perplexity() / mean.exp() - 1.0).abs() < 1e-9);
     }
 }
 

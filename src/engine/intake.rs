@@ -125,7 +125,7 @@ impl Intake {
             Command::SetParams(id, params) => match self.check_params(&params) {
                 Ok(()) => {
                     let phrases = self.phrases(&params);
-                    Work::SetParams(id, params, phrases)
+                    Work::SetParams(id, *params, phrases)
                 }
                 Err(why) => Work::Note(format!("the sampling parameters stay as they were: {why}")),
             },

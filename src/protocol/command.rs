@@ -5,8 +5,6 @@ use super::{
 use serde::{Deserialize, Serialize};
 
 /// What a front end may ask of an engine. Commands act between steps, in the order sent.
-// Parameters are large, but a person sends them seldom.
-#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     Submit(Box<Request>),
@@ -16,7 +14,7 @@ pub enum Command {
     /// its blocks are free before the next step. Unknown ids are ignored.
     Abort(RequestId),
     /// New sampling parameters for a request that may be running. The next token obeys.
-    SetParams(RequestId, SamplingParams),
+    SetParams(RequestId, Box<SamplingParams>),
     /// No step is taken until `Resume` or `Step`.
     Pause,
     Resume,

@@ -53,7 +53,7 @@ fn new_parameters_act_on_the_next_token_and_say_from_where() {
     let id = bench.ask("hello", seeded(1, 12));
     (0..5).for_each(|_| bench.step());
     let cold = SamplingParams { temperature: 0.0, ..seeded(1, 12) };
-    bench.send(Command::SetParams(id, cold.clone()));
+    bench.send(Command::SetParams(id, Box::new(cold.clone())));
     bench.run();
     let applied = bench.events.iter().find_map(|event| match event {
         Event::ParamsApplied { seq, at, params } => Some((*seq, *at, params.temperature)),
@@ -77,8 +77,8 @@ fn parameters_out_of_range_change_nothing_and_are_named() {
     let mut bench = Bench::new(babbler());
     let id = bench.ask("hello", seeded(1, 12));
     bench.step();
-    bench.send(Command::SetParams(id, SamplingParams { temperature: -1.0, ..seeded(1, 12) }));
-    bench.send(Command::SetParams(RequestId(99), seeded(1, 1)));
+    bench.send(Command::SetParams(id, Box::new(SamplingParams { temperature: -1.0, ..seeded(1, 12) })));
+    bench.send(Command::SetParams(RequestId(99), Box::new(seeded(1, 1))));
     bench.run();
     assert_eq!(bench.tokens(first(id)), solo(babbler, "hello", &seeded(1, 12)));
     assert_eq!(bench.notes().len(), 1);
@@ -90,7 +90,7 @@ fn stop_strings_are_fixed_once_an_answer_runs() {
     let mut bench = Bench::new(Scripted::saying(Scripted::limits(64, 4), "abcdef"));
     let id = bench.ask("hello", SamplingParams { stop: vec!["e".into()], ..greedy() });
     bench.step();
-    bench.send(Command::SetParams(id, SamplingParams { stop: vec!["c".into()], ..greedy() }));
+    bench.send(Command::SetParams(id, Box::new(SamplingParams { stop: vec!["c".into()], ..greedy() })));
     bench.run();
     assert_eq!(bench.text(id), "abcd");
     assert!(bench.notes()[0].contains("stop strings stay"));
@@ -101,7 +101,7 @@ fn a_new_limit_below_what_is_generated_ends_at_the_next_token() {
     let mut bench = Bench::new(babbler());
     let id = bench.ask("hello", seeded(1, 100));
     (0..10).for_each(|_| bench.step());
-    bench.send(Command::SetParams(id, seeded(1, 3)));
+    bench.send(Command::SetParams(id, Box::new(seeded(1, 3))));
     bench.run();
     assert_eq!((bench.tokens(first(id)).len(), bench.reason(id)), (11, &FinishReason::Length));
 }
@@ -111,7 +111,7 @@ fn every_choice_hears_of_new_parameters_also_before_the_fork() {
     let mut bench = Bench::new(babbler());
     let request = bench.request("hello", seeded(1, 6));
     let id = bench.submit(Request { n: 3, ..request });
-    bench.send(Command::SetParams(id, seeded(40, 6)));
+    bench.send(Command::SetParams(id, Box::new(seeded(40, 6))));
     bench.run();
     for choice in 0..3 {
         let seq = SeqId { request: id, choice };

@@ -163,7 +163,7 @@ fn parameters_set_while_a_step_runs_act_from_the_token_they_name() {
     (0..6).for_each(|_| bench.step());
     let before = bench.tokens(first(id)).len();
     let params = SamplingParams { temperature: 0.0, ..seeded(1, 20) };
-    bench.send(Command::SetParams(id, params.clone()));
+    bench.send(Command::SetParams(id, Box::new(params.clone())));
     let at = bench.events.iter().find_map(|event| match event {
         Event::ParamsApplied { at, .. } => Some(*at),
         _ => None,
@@ -173,7 +173,7 @@ fn parameters_set_while_a_step_runs_act_from_the_token_they_name() {
     let mut plain = Bench::new(babbler());
     let same = plain.ask("hello", seeded(1, 20));
     (0..before).for_each(|_| plain.step());
-    plain.send(Command::SetParams(same, params));
+    plain.send(Command::SetParams(same, Box::new(params)));
     plain.run();
     assert_eq!(bench.tokens(first(id)), plain.tokens(first(same)));
 }

@@ -66,7 +66,7 @@ fn new_parameters_act_on_the_next_token() {
     let id = bench.ask("hi", greedy());
     (0..3).for_each(|_| bench.step());
     let params = SamplingParams { bad_words: vec!["a".into()], max_tokens: Some(5), ..greedy() };
-    bench.send(Command::SetParams(id, params));
+    bench.send(Command::SetParams(id, Box::new(params)));
     bench.run();
     let text: Vec<u32> = bench.tokens(first(id));
     assert_eq!(text[..3], [97, 97, 97]);

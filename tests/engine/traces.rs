@@ -96,7 +96,7 @@ proptest! {
                 Act::SetParams(who, seed) if !asked.is_empty() => {
                     let (id, _, params, _) = &asked[who % asked.len()];
                     disturbed.insert(*id);
-                    bench.send(Command::SetParams(*id, SamplingParams { seed: Some(seed), ..params.clone() }));
+                    bench.send(Command::SetParams(*id, Box::new(SamplingParams { seed: Some(seed), ..params.clone() })));
                 }
                 Act::Steps(n) => (0..n).for_each(|_| bench.step()),
                 Act::Pause => bench.send(Command::Pause),

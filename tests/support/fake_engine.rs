@@ -95,6 +95,7 @@ impl FakeEngine {
             Command::Submit(request) => self.submit(&request),
             Command::Abort(id) => self.end(|s| s.seq.request == id, &FinishReason::Abort),
             Command::SetParams(id, params) => {
+                let params = *params;
                 let mut events = Vec::new();
                 for s in self.sequences.iter_mut().filter(|s| s.seq.request == id) {
                     s.params = params.clone();

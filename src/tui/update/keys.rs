@@ -169,7 +169,7 @@ pub fn stop(app: &mut App, effects: &mut Vec<Effect>) {
 pub fn params_changed(app: &mut App, name: &'static str, effects: &mut Vec<Effect>) {
     remember_set(app, name);
     for id in app.chat.running() {
-        effects.push(Effect::Send(Command::SetParams(id, app.params.clone())));
+        effects.push(Effect::Send(Command::SetParams(id, Box::new(app.params.clone()))));
     }
 }
 

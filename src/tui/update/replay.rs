@@ -26,7 +26,7 @@ pub fn sent(app: &mut App, command: &Command) {
     match command {
         Command::Submit(request) => asked(app, request),
         Command::Fork(request) => super::fork::place(app, request),
-        Command::SetParams(_, params) => app.params = params.clone(),
+        Command::SetParams(_, params) => app.params = (**params).clone(),
         _ => {}
     }
 }
