@@ -59,7 +59,7 @@ struct Pool {
 /// What a thread of the pool tells.
 enum News {
     Begun(Grammar),
-    Done(Grammar, Result<Guide, GrammarError>),
+    Done(Grammar, Result<Box<Guide>, GrammarError>),
 }
 
 struct Wait {
@@ -115,7 +115,7 @@ impl Grammars {
                 }
                 News::Done(grammar, guide) => {
                     for wait in self.waits.extract_if(.., |wait| wait.grammar == grammar) {
-                        come.push((wait.key, guide.as_ref().map(Guide::fork).map_err(Clone::clone)));
+                        come.push((wait.key, guide.as_ref().map(|guide| guide.fork()).map_err(Clone::clone)));
                     }
                 }
             }
@@ -191,7 +191,7 @@ impl Pool {
                 let _ = results.send(News::Begun(grammar.clone()));
                 let built = catch_unwind(AssertUnwindSafe(|| compiler.compile(&grammar)));
                 let guide = built.unwrap_or_else(|_| Err(GrammarError::failed()));
-                let _ = results.send(News::Done(grammar, guide));
+                let _ = results.send(News::Done(grammar, guide.map(Box::new)));
             }
         };
         let thread = thread::Builder::new().name("grammars".into());
