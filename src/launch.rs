@@ -183,13 +183,14 @@ fn tools_of_run(args: &RunArgs, rounds: u32) -> Result<(Tools, Option<ToolRunner
         return Ok((script::offer(script::read_functions(path)?, args)?, None));
     }
     let declared = tools::declared(path).map_err(|e| usage(e.to_string()))?;
+    let local = declared.tools.into_iter().map(|local| local.tool).collect();
+    let offered = script::offer(local, args)?;
     let Some(how) = args.run_tools else {
         let not_started = declared.servers.iter().map(|server| server.name.as_str()).collect::<Vec<_>>();
         if !not_started.is_empty() && !args.quiet {
             eprintln!("glassbox: not started without --run-tools: {}", not_started.join(", "));
         }
-        let tools = declared.tools.into_iter().map(|local| local.tool).collect();
-        return Ok((script::offer(tools, args)?, None));
+        return Ok((offered, None));
     };
     if args.choices > 1 {
         return Err(usage("--run-tools goes on from one answer: --choices 1".into()));
@@ -198,7 +199,7 @@ fn tools_of_run(args: &RunArgs, rounds: u32) -> Result<(Tools, Option<ToolRunner
         RunTools::Dry => RunHow::DryRun,
         RunTools::Yes => RunHow::AsDeclared,
     };
-    Ok((Tools::default(), Some(ToolRunner { keeper: tools::open(path.clone()), how, rounds })))
+    Ok((offered, Some(ToolRunner { keeper: tools::open(path.clone()), how, rounds })))
 }
 
 /// An engine may take this long to write what it keeps on disk.

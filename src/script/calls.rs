@@ -9,7 +9,7 @@ use super::status::{Quit, Status};
 use crate::base::visible;
 use crate::protocol::{
     CallId, Command, Handle, Message, ModelInfo, Prompt, Request, RequestId, Role, RunHow, ServerState,
-    ToolCall, ToolCommand, ToolEnd, ToolEvent, ToolHandle, ToolList, ToolResult,
+    ToolCall, ToolChoice, ToolCommand, ToolEnd, ToolEvent, ToolHandle, ToolList, ToolResult,
 };
 use std::io::{self, Write};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -158,6 +158,10 @@ async fn one(
 /// The conversation with the calls and what they gave back.
 fn go_on(request: &mut Request, answer: &Answer, results: &[ToolRun]) {
     request.id = RequestId(request.id.0 + 1);
+    // What had to be called was called.
+    if matches!(request.tools.choice, ToolChoice::Required | ToolChoice::Named(_)) {
+        request.tools.choice = ToolChoice::Auto;
+    }
     let Prompt::Chat(messages) = &mut request.prompt else { return };
     let said = &answer.choices[0];
     let mut message = Message::new(Role::Assistant, &said.text);
