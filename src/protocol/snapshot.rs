@@ -1,6 +1,4 @@
-use super::{
-    KvEvent, SamplingParams, SchedulerSettings, SeqId, SetBreakpoint, Stage, StepRecord, TokenId,
-};
+use super::{KvEvent, SamplingParams, SchedulerSettings, SeqId, SetBreakpoint, Stage, StepRecord, TokenId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

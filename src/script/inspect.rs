@@ -167,8 +167,12 @@ mod tests {
 
     #[test]
     fn every_position_has_its_distribution_also_the_last() {
-        let rows =
-            Event::PromptLogprobs { id: REQUEST, first_position: 0, rows: vec![vec![top(5)], vec![top(6)]], next: vec![] };
+        let rows = Event::PromptLogprobs {
+            id: REQUEST,
+            first_position: 0,
+            rows: vec![vec![top(5)], vec![top(6)]],
+            next: vec![],
+        };
         const REQUEST: RequestId = fake::REQUEST;
         let (mut handle, engine) = fake::engine(vec![
             vec![rows, fake::token(0, 7, "z")],
