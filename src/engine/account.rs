@@ -161,10 +161,9 @@ fn traced(text: &TextModel, sampled: &mut Sampled, mask: Option<&TokenMask>) -> 
 const FIRST_ALLOWED: usize = 8;
 
 fn allowed_by(mask: &TokenMask, text: &TextModel) -> GrammarView {
-    let ids = (0..text.vocab_size() as u32).filter(|id| mask.allows(*id));
     GrammarView {
-        allowed: ids.clone().count(),
+        allowed: mask.count(),
         may_end: text.end_tokens().iter().any(|id| mask.allows(*id)),
-        first: ids.take(FIRST_ALLOWED).map(|id| text.piece_text(id)).collect(),
+        first: mask.ids().take(FIRST_ALLOWED).map(|id| text.piece_text(id)).collect(),
     }
 }

@@ -119,7 +119,7 @@ impl<'a> Field<'a> {
 
     /// Nothing beside what the mask allows stays. Tokens that it is too short for are not allowed.
     pub fn keep_mask(&mut self, mask: &TokenMask) {
-        let allowed: usize = mask.0.iter().map(|bits| bits.count_ones() as usize).sum();
+        let allowed: usize = mask.count();
         if self.listed {
             self.lists.entries.retain(|entry| mask.allows(entry.id));
             self.settle();

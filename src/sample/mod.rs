@@ -44,6 +44,11 @@ impl TokenMask {
         self.0.get(id as usize / 32).is_some_and(|bits| bits >> (id % 32) & 1 == 1)
     }
 
+    /// How many tokens are allowed.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|bits| bits.count_ones() as usize).sum()
+    }
+
     /// Every allowed token, in order.
     pub fn ids(&self) -> impl Iterator<Item = TokenId> + '_ {
         let rest = |bits: &u32| Some(bits & (bits - 1)).filter(|rest| *rest != 0);
