@@ -9,6 +9,9 @@ use crate::protocol::{Tool, ToolChoice, Tools};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
 
+/// Of one answer that must call: a small model would go on until its context is full.
+const MOST_CALLS: usize = 16;
+
 /// Lark for at least one call, and for one only where the tool is named or calls may not be parallel.
 pub(in crate::text) fn grammar(families: &Families, tools: &Tools) -> Option<String> {
     let format = families.tools?;
@@ -58,7 +61,7 @@ impl Writer<'_> {
         };
         let all: Option<Vec<String>> = tools.iter().enumerate().map(|(i, tool)| self.call(i, tool)).collect();
         let _ = writeln!(self.rules, "call: {}", all?.join(" | "));
-        let more = if many { format!("({between} call)*") } else { String::new() };
+        let more = if many { format!("({between} call){{0,{}}}", MOST_CALLS - 1) } else { String::new() };
         Some(format!("{begin} call {more} {end}"))
     }
 
