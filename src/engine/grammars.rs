@@ -12,6 +12,7 @@ use crate::model::Outputs;
 use crate::protocol::{Event, Failure, FailureKind, FinishReason, Grammar, SeqId, TokenId};
 use crate::sample::TokenMask;
 use crate::text::TextModel;
+use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,8 +23,8 @@ use std::time::{Duration, Instant};
 const LONGEST: Duration = Duration::from_secs(30);
 /// Nothing else to do than to wait for a grammar: not longer than this before looking for commands.
 const WAIT: Duration = Duration::from_millis(5);
-/// So many masks are worth threads.
-const MANY: usize = 4;
+/// Masks that take longer together are made on several threads: starting one costs some 30 us.
+const WORTH_THREADS: Duration = Duration::from_micros(120);
 
 /// Compiles grammars; knows who waits for which.
 pub struct Grammars {
@@ -39,6 +40,10 @@ pub struct Grammars {
     /// For thoughts that an answer must follow; made when first needed.
     thoughts: Option<Thoughts>,
     spent: Duration,
+    /// What a mask takes of late.
+    per_mask: Duration,
+    /// Asked for once: the system looks into files for it.
+    processors: usize,
 }
 
 struct Thoughts {
@@ -82,6 +87,8 @@ impl Grammars {
             waits: Vec::new(),
             thoughts: None,
             spent: Duration::ZERO,
+            per_mask: Duration::ZERO,
+            processors: processors(),
         }
     }
 
@@ -177,7 +184,7 @@ impl Pool {
         let (results, news) = channel();
         let inbox = Arc::new(Mutex::new(inbox));
         let pool = Self { compiler: compiler.clone(), jobs, inbox, results, news };
-        (0..half_the_processors()).for_each(|_| pool.add_thread());
+        (0..processors().div_ceil(2)).for_each(|_| pool.add_thread());
         pool
     }
 
@@ -199,8 +206,8 @@ impl Pool {
     }
 }
 
-fn half_the_processors() -> usize {
-    thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(2))
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 impl Engine {
@@ -265,7 +272,7 @@ impl Engine {
             }
         }
         if guided > 0 {
-            fill_masks(scheduler, guided);
+            grammars.fill_masks(scheduler, guided);
             for planned in &plan.rows {
                 if let Some(seq) = scheduler.sequences.get_mut(planned.key) {
                     open_thoughts(seq, output, grammars.opener);
@@ -276,20 +283,23 @@ impl Engine {
     }
 }
 
-/// Makes the masks that are still empty; many of them on several threads.
-fn fill_masks(scheduler: &mut Scheduler, guided: usize) {
-    let empty = |seq: &&mut Sequence| seq.mask.as_ref().is_some_and(|mask| mask.0.is_empty());
-    let mut rows: Vec<&mut Sequence> = scheduler.sequences.iter_mut().filter(empty).collect();
-    let threads = half_the_processors();
-    if guided < MANY || threads == 1 {
-        return rows.into_iter().for_each(fill_mask);
+impl Grammars {
+    /// Makes the masks that are still empty.
+    fn fill_masks(&mut self, scheduler: &mut Scheduler, guided: usize) {
+        let empty = |seq: &&mut Sequence| seq.mask.as_ref().is_some_and(|mask| mask.0.is_empty());
+        let mut rows: Vec<&mut Sequence> = scheduler.sequences.iter_mut().filter(empty).collect();
+        let fill = |rows: &mut [&mut Sequence]| rows.iter_mut().for_each(|seq| fill_mask(seq));
+        let few = self.per_mask * guided as u32 <= WORTH_THREADS;
+        let threads = if few { 1 } else { self.processors.min(guided) };
+        let (mine, others) = rows.split_at_mut(guided.div_ceil(threads));
+        let share = mine.len();
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            others.chunks_mut(share).for_each(|rows| drop(scope.spawn(move || fill(rows))));
+            fill(mine);
+            self.per_mask = (self.per_mask * 3 + begun.elapsed() / share as u32) / 4;
+        });
     }
-    let share = guided.div_ceil(threads);
-    thread::scope(|scope| {
-        for rows in rows.chunks_mut(share) {
-            scope.spawn(move || rows.iter_mut().for_each(|seq| fill_mask(seq)));
-        }
-    });
 }
 
 /// Where there is none, nothing can be drawn, and that ends the sequence.
