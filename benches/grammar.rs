@@ -41,14 +41,15 @@ fn main() {
         ("json schema", Some(Grammar::JsonSchema(SCHEMA.into()))),
         ("regex", Some(Grammar::Regex(r"([A-Z][a-z]{2,8} ){50,90}\.".into()))),
     ];
-    println!("{:<12} forced  steps  ms/step  grammar ms/step  share", "grammar");
+    println!("{:<12} forced  steps  tokens/step  ms/step  grammar ms/step  share", "grammar");
     for (name, grammar) in grammars {
         for fast_forward in [false, true] {
             let (steps, c) = run(&path, grammar.clone(), fast_forward);
             let share = 100.0 * c.grammar_ms / c.busy_ms;
             println!(
-                "{name:<12} {:>6} {steps:>6} {:>8.2} {:>16.3} {share:>5.2}%",
+                "{name:<12} {:>6} {steps:>6} {:>12.2} {:>8.2} {:>16.3} {share:>5.2}%",
                 c.forced_tokens,
+                c.generated_tokens as f64 / steps as f64,
                 c.busy_ms / steps as f64,
                 c.grammar_ms / steps as f64,
             );
@@ -67,7 +68,8 @@ fn run(path: &std::path::Path, grammar: Option<Grammar>, fast_forward: bool) -> 
     let mut engine = Engine::new(&settings, runner, text, Clock::wall());
     let (intake, mut events) = (engine.intake(), Vec::new());
     for id in 0..BATCH {
-        let params = SamplingParams { seed: Some(id), max_tokens: Some(TOKENS), ..Default::default() };
+        let params =
+            SamplingParams { seed: Some(id), max_tokens: Some(TOKENS), ignore_eos: true, ..Default::default() };
         let prompt =
             Prompt::Chat(vec![Message::new(Role::User, format!("Describe the people of book {id}."))]);
         let guided = grammar.clone().map(|grammar| Guided { grammar, in_reasoning: false });
@@ -86,6 +88,7 @@ fn run(path: &std::path::Path, grammar: Option<Grammar>, fast_forward: bool) -> 
     let c = Counters {
         grammar_ms: end.counters.grammar_ms - begun.grammar_ms,
         busy_ms: end.counters.busy_ms - begun.busy_ms,
+        generated_tokens: end.counters.generated_tokens - begun.generated_tokens,
         ..end.counters
     };
     (end.step - first, c)
