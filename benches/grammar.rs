@@ -68,8 +68,12 @@ fn run(path: &std::path::Path, grammar: Option<Grammar>, fast_forward: bool) -> 
     let mut engine = Engine::new(&settings, runner, text, Clock::wall());
     let (intake, mut events) = (engine.intake(), Vec::new());
     for id in 0..BATCH {
-        let params =
-            SamplingParams { seed: Some(id), max_tokens: Some(TOKENS), ignore_eos: true, ..Default::default() };
+        let params = SamplingParams {
+            seed: Some(id),
+            max_tokens: Some(TOKENS),
+            ignore_eos: true,
+            ..Default::default()
+        };
         let prompt =
             Prompt::Chat(vec![Message::new(Role::User, format!("Describe the people of book {id}."))]);
         let guided = grammar.clone().map(|grammar| Guided { grammar, in_reasoning: false });

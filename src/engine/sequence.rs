@@ -1,4 +1,4 @@
-use crate::grammar::{Guide, State};
+use crate::grammar::Guide;
 use crate::kv::{BlockManager, BlockTable, HashChain, Prefix, SwappedTable};
 use crate::model::{Outputs, Row};
 use crate::protocol::{Failure, FailureKind, Guided, SamplingParams, SeqId, SequenceState, TokenId, Tool};
@@ -177,10 +177,8 @@ impl Sequence {
     /// Goes on in its grammar by a token of the answer. Gives back whether that was the end of it.
     pub fn follow(&mut self, token: TokenId) -> Result<bool, Failure> {
         let Some(guide) = &mut self.guide else { return Ok(false) };
-        match guide.commit(token) {
-            Ok(state) => Ok(state == State::Ended),
-            Err(why) => Err(Failure::new(FailureKind::Grammar, format!("the grammar cannot go on: {why}"))),
-        }
+        let gone_wrong = |why| Failure::new(FailureKind::Grammar, format!("the grammar cannot go on: {why}"));
+        guide.commit(token).map_err(gone_wrong)
     }
 
     /// Why no token could be drawn for it.

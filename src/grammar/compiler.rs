@@ -12,13 +12,13 @@ use std::thread;
 /// Makes guides for one model's vocabulary. Equal grammars are compiled once.
 ///
 /// ```
-/// use glassbox::grammar::{Compiler, State};
+/// use glassbox::grammar::Compiler;
 /// use glassbox::{protocol::Grammar, text::TextModel};
 ///
 /// let compiler = Compiler::new(TextModel::bytes().into());
 /// let mut guide = compiler.compile(&Grammar::Regex("[0-9]{2}".into()))?;
-/// assert_eq!(guide.commit(b'4'.into())?, State::Open);
-/// assert_eq!(guide.commit(b'2'.into())?, State::Ended);
+/// assert!(!guide.commit(b'4'.into())?);
+/// assert!(guide.commit(b'2'.into())?);
 /// # Ok::<(), glassbox::grammar::GrammarError>(())
 /// ```
 pub struct Compiler {

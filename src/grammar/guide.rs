@@ -47,13 +47,16 @@ impl Guide {
         bits
     }
 
-    /// The token that came.
+    /// The token that came. Gives back whether that is the end: nothing can be added.
     ///
     /// # Errors
-    /// It is none of those that may follow.
-    pub fn commit(&mut self, token: TokenId) -> Result<State, GrammarError> {
+    /// It is none of those that may follow, or as of [`mask`](Self::mask).
+    pub fn commit(&mut self, token: TokenId) -> Result<bool, GrammarError> {
         self.matcher.consume_token(token).map_err(GrammarError::from)?;
-        self.state()
+        match self.matcher.is_error() {
+            true => self.state().map(|_| false),
+            false => Ok(self.matcher.is_stopped()),
+        }
     }
 
     /// # Errors

@@ -5,7 +5,7 @@ use crate::engine::output::is_end;
 use crate::engine::sequence::Sequence;
 use crate::engine::sequences::Key;
 use crate::engine::step::Engine;
-use crate::grammar::{Guide, State};
+use crate::grammar::Guide;
 use crate::kv::BlockTable;
 use crate::protocol::{
     BeamScore, BeamView, Event, Failure, FailureKind, FinishReason, RequestId, SeqId, TokenId,
@@ -260,7 +260,7 @@ fn answer(seq: &Sequence, choice: u32) -> Sequence {
 
 fn verdict(text: &TextModel, seq: &Sequence, beam: &Beam, token: TokenId) -> Verdict {
     let stops = |parser: &OutputParser| parser.clone().push(token).stopped.is_some();
-    let completes = |guide: &Guide| matches!(guide.fork().commit(token), Ok(State::Ended));
+    let completes = |guide: &Guide| matches!(guide.fork().commit(token), Ok(true));
     let ends = is_end(text, &seq.params, token)
         || beam.parser.as_ref().is_some_and(stops)
         || seq.guide.as_deref().is_some_and(completes);
