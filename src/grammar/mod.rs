@@ -6,6 +6,7 @@
 //! | `guide` | [`Guide`]: where one sequence stands, which tokens may follow, which one must |
 //! | `vocabulary` | a [`TextModel`](crate::text::TextModel)'s tokens as the trie that masks are made from |
 //! | `schema` | JSON Schema: what is refused and where it stands; white space that cannot run away |
+//! | `dates` | `format: date` as a pattern that knows leap years |
 //! | `ebnf` | GBNF and EBNF (`root ::= ...`) to Lark |
 //! | `lark` | what is checked of a Lark grammar before it is compiled |
 //!
@@ -13,6 +14,7 @@
 //! expressions (<https://github.com/guidance-ai/llguidance>). Nothing here knows of an engine.
 
 mod compiler;
+mod dates;
 mod ebnf;
 mod guide;
 mod lark;

@@ -127,6 +127,7 @@ fn evaluate(map: &mut Map<String, Value>, unevaluated: &str, additional: &str, u
 /// Takes out keywords that say nothing, and says in others' words what the parser would refuse.
 fn simplify(schema: &mut Value) {
     let Some(map) = schema.as_object_mut() else { return };
+    super::dates::as_pattern(map);
     evaluate(map, "unevaluatedProperties", "additionalProperties", &[]);
     evaluate(map, "unevaluatedItems", "items", &["contains"]);
     for key in COUNTS {
