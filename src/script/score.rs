@@ -22,7 +22,7 @@ pub struct Text {
     pub pieces: Vec<(String, usize)>,
 }
 
-/// How a text is cut. `None`: the context, but no more than [`LONGEST`]; half a window.
+/// How a text is cut. `None`: the context, but no more than 2,048 tokens; half a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Windows {
     pub window: Option<usize>,

@@ -17,7 +17,7 @@ pub struct Maker {
 }
 
 pub fn schema(at: u64) -> Value {
-    let mut maker = Maker { seed: mix(at, 0x5c4e_3a), drawn: 0 };
+    let mut maker = Maker { seed: mix(at, 0x005c_4e3a), drawn: 0 };
     let mut schema = maker.object(2);
     if maker.below(4) == 0 {
         let part = maker.object(1);

@@ -37,7 +37,7 @@ pub fn view(live: &Live, over: bool, scheduler: &Scheduler, text: &TextModel) ->
         request: live.beams[0].id.request,
         params: search.params,
         depth: search.depth,
-        stem: words(text, &paths.first().map_or(&[][..], |path| &path[..stem])),
+        stem: words(text, paths.first().map_or(&[][..], |path| &path[..stem])),
         stem_tokens: stem as u32,
         open: paths.iter().enumerate().map(row).collect(),
         pruned: search.pruned.iter().map(|lost| pruned(live, lost, text)).collect(),
