@@ -229,7 +229,7 @@ impl Sequence {
     }
 
     /// Another choice of the same prompt, that owns `table` and has computed what it holds. It has no
-    /// guide yet.
+    /// guide yet, and belongs to no search.
     pub fn fork(&self, choice: u32, table: BlockTable, num_computed: usize) -> Sequence {
         Sequence {
             id: SeqId { choice, ..self.id },
@@ -242,6 +242,7 @@ impl Sequence {
             phrases: self.phrases.clone(),
             seed: self.seed.wrapping_add(u64::from(choice - self.id.choice)),
             choices: 1,
+            beam: None,
             scoring: None,
             cached_tokens: 0,
             preemptions: 0,

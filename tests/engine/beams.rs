@@ -349,3 +349,22 @@ fn a_search_in_a_grammar_finds_its_likeliest_texts_and_no_others() {
     all.sort();
     assert_eq!(all, ["car", "cat", "dog"]);
 }
+
+/// A branch of an open beam is an answer like any other; the search does not wait for it.
+#[test]
+fn a_branch_of_an_open_beam_goes_its_own_way() {
+    let mut bench = Bench::new(babbler());
+    let asked = asked(3, 1.0, EarlyStopping::False, 12);
+    let id = submit(&mut bench, &asked);
+    (0..4).for_each(|_| bench.step());
+    let (branch, parent) = (RequestId(900), first(id));
+    let keep = asked.prompt.len() + 2;
+    let fork = ForkRequest { id: branch, parent, keep, then: Vec::new(), params: seeded(5, 8) };
+    bench.send(Command::Fork(Box::new(fork)));
+    bench.run();
+    assert_eq!(*bench.reason(branch), FinishReason::Length);
+    let mut alone = Bench::new(babbler());
+    let same = submit(&mut alone, &asked);
+    alone.run();
+    assert_eq!(found(&bench, id, 3), found(&alone, same, 3));
+}

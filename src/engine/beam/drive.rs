@@ -169,7 +169,7 @@ impl Engine {
                         false => (self.kv.fork(id, &parent.table, parent.num_computed), parent.num_computed),
                     };
                     let mut child = parent.fork(parent.id.choice, table, computed);
-                    (child.id, child.started) = (id, true);
+                    (child.id, child.started, child.beam) = (id, true, parent.beam);
                     child.guide = parent.guide.as_ref().map(|guide| Box::new(guide.fork()));
                     take(&mut child, token);
                     born.push((keys[from], child));
@@ -254,7 +254,7 @@ fn answer(seq: &Sequence, choice: u32) -> Sequence {
     answer.id.choice = choice;
     // It shares the prompt with the first one.
     answer.cached_tokens = if choice == 0 { seq.cached_tokens } else { seq.prompt_len };
-    (answer.started, answer.ended, answer.beam) = (true, true, None);
+    (answer.started, answer.ended) = (true, true);
     answer
 }
 
