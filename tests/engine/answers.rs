@@ -43,15 +43,7 @@ fn thoughts_are_told_from_the_answer() {
     let mut bench = saying("<think>hm</think>yes");
     let id = bench.ask("hi", greedy());
     bench.run();
-    let thoughts: String = bench
-        .events
-        .iter()
-        .filter_map(|event| match event {
-            Event::Delta { part: Part::Reasoning(text), .. } => Some(text.as_str()),
-            _ => None,
-        })
-        .collect();
-    assert_eq!((thoughts.trim(), bench.text(id).trim()), ("hm", "yes"));
+    assert_eq!((bench.thoughts(id).trim(), bench.text(id).trim()), ("hm", "yes"));
     assert_eq!(bench.outcome(first(id)).usage.reasoning_tokens, 2);
 }
 

@@ -268,15 +268,7 @@ fn the_grammar_begins_where_thoughts_end() {
         let mut bench = Bench::with(settings, thinks());
         let id = with_thoughts(&mut bench, yes_or_no(), false, greedy());
         bench.run();
-        let thoughts: String = bench
-            .events
-            .iter()
-            .filter_map(|event| match event {
-                Event::Delta { part: Part::Reasoning(text), .. } => Some(text.as_str()),
-                _ => None,
-            })
-            .collect();
-        assert_eq!((thoughts.as_str(), bench.reason(id)), ("hm, [no] JSON", &FinishReason::Stop));
+        assert_eq!((bench.thoughts(id).as_str(), bench.reason(id)), ("hm, [no] JSON", &FinishReason::Stop));
         assert!(["yes", "no"].contains(&bench.text(id).as_str()), "{}", bench.text(id));
     }
     // Thoughts obey where that is asked for: there are none then.

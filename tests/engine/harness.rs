@@ -163,6 +163,17 @@ impl Bench {
         self.choice_text(first(request))
     }
 
+    /// The thoughts of an answer.
+    pub fn thoughts(&self, request: RequestId) -> String {
+        let parts = self.events.iter().filter_map(|event| match event {
+            Event::Delta { seq, part: Part::Reasoning(text) } if *seq == first(request) => {
+                Some(text.as_str())
+            }
+            _ => None,
+        });
+        parts.collect()
+    }
+
     pub fn choice_text(&self, choice: SeqId) -> String {
         let parts = self.events.iter().filter_map(|event| match event {
             Event::Delta { seq, part: Part::Text(text) } if *seq == choice => Some(text.as_str()),
