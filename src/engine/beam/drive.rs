@@ -21,6 +21,8 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct Beams {
     live: BTreeMap<RequestId, Live>,
+    /// A search that this step took further, and that goes on.
+    moved: Option<RequestId>,
     /// After the newest step, and until the step's record has it.
     pub(super) newest: Option<Arc<BeamView>>,
     pub(super) new: Option<Arc<BeamView>>,
@@ -109,7 +111,10 @@ impl Engine {
             let Some(mut live) = self.beams.live.remove(&request) else { continue };
             match self.advance_beam(&mut live, born, events) {
                 true => self.look_at_beams(&live, true),
-                false => drop(self.beams.live.insert(request, live)),
+                false => {
+                    self.beams.moved = Some(request);
+                    self.beams.live.insert(request, live);
+                }
             }
         }
     }
@@ -227,7 +232,8 @@ impl Engine {
 
     /// What the panel is to see of the searches after a step, while somebody looks.
     pub(in crate::engine) fn show_beams(&mut self) {
-        if let Some((request, live)) = self.beams.live.pop_last() {
+        let Some(request) = self.beams.moved.take() else { return };
+        if let Some(live) = self.beams.live.remove(&request) {
             self.look_at_beams(&live, false);
             self.beams.live.insert(request, live);
         }
