@@ -467,7 +467,7 @@ fn help_lists_the_keys_and_commands_there_are() {
         desk.press(KeyCode::F(1));
         snapshot("help", &desk);
         desk.press(KeyCode::Esc);
-        assert!(!desk.app.help_open);
+        assert!(desk.app.overlay.is_none());
     }
 }
 

@@ -56,6 +56,9 @@ impl Engine {
             Work::Fork(fork, phrases) => self.fork(fork, phrases, events),
             // Intake turns these into work of their own.
             Work::Control(Command::SetParams(..) | Command::Fork(_)) => {}
+            Work::Control(
+                Command::SetPriority(_) | Command::WhatIf(_) | Command::Count(_) | Command::Inspect(_),
+            ) => {}
             Work::Control(Command::Break(on)) => {
                 if self.breakpoints.is_empty() {
                     self.watch_from_here();

@@ -85,5 +85,6 @@ fn sequence(seq: &Sequence) -> SequenceView {
         blocks: seq.table.blocks().to_vec(),
         params: seq.params.clone(),
         preemptions: seq.preemptions,
+        priority: seq.priority,
     }
 }

@@ -1,6 +1,6 @@
 use super::{
-    BeamSearch, Breakpoint, Guided, RequestId, SamplingParams, SchedulerSettings, SeqId, Thinking, TokenId,
-    ToolCall, Tools,
+    BeamSearch, Breakpoint, Count, Guided, Inspect, Reprioritise, RequestId, SamplingParams,
+    SchedulerSettings, SeqId, Thinking, TokenId, ToolCall, Tools, WhatIf,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,14 @@ pub enum Command {
     Abort(RequestId),
     /// New sampling parameters for a request that may be running. The next token obeys.
     SetParams(RequestId, Box<SamplingParams>),
+    /// Another place in the queue for a request; see [`Request::priority`].
+    SetPriority(Reprioritise),
+    /// Answered by [`Event::WhatIf`](super::Event::WhatIf), also while paused.
+    WhatIf(Box<WhatIf>),
+    /// Answered by [`Event::Counted`](super::Event::Counted).
+    Count(Box<Count>),
+    /// Answered by [`Event::Inspected`](super::Event::Inspected), also while paused.
+    Inspect(Inspect),
     /// No step is taken until `Resume` or `Step`.
     Pause,
     Resume,

@@ -1,5 +1,6 @@
 use super::{
-    BeamScore, Command, KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId, ToolCallDelta,
+    BeamScore, Command, Inspected, KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId,
+    ToolCallDelta, WhatIfAnswer,
 };
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +59,13 @@ pub enum Event {
         outcome: Box<Outcome>,
     },
     Paused(bool),
+    WhatIf(Box<WhatIfAnswer>),
+    /// The tokens of each text, or of the one prompt.
+    Counted {
+        ticket: u64,
+        tokens: Result<Vec<usize>, Failure>,
+    },
+    Inspected(Inspected),
     /// A breakpoint was met at this step, and why; the engine is paused.
     Broke {
         id: u32,

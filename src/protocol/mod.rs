@@ -11,6 +11,7 @@ mod command;
 mod event;
 mod guided;
 mod handle;
+mod inspect;
 mod named;
 mod param_spec;
 mod params;
@@ -31,6 +32,9 @@ pub use event::{
 };
 pub use guided::{Grammar, Guided};
 pub use handle::{EventReceiver, EventSender, Handle, SnapshotCell};
+pub use inspect::{
+    BlockDetail, CacheNode, CacheTree, Count, Counted, Inspect, Inspected, Reprioritise, WhatIf, WhatIfAnswer,
+};
 pub use param_spec::{PARAMS, ParamKind, ParamSpec, ParamValue};
 pub use params::{LogprobsMode, OutOfRange, SamplingParams};
 pub use record::{

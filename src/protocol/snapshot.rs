@@ -44,6 +44,9 @@ pub struct SequenceView {
     pub blocks: Vec<u32>,
     pub params: SamplingParams,
     pub preemptions: u32,
+    /// Lower is served first, where the policy asks.
+    #[serde(default)]
+    pub priority: i32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -131,6 +131,7 @@ fn a_snapshot_comes_back_from_what_the_steps_do_not_say() {
         blocks: blocks.to_vec(),
         params: SamplingParams::default(),
         preemptions: 0,
+        priority: 0,
     };
     let snapshot = |sequences, free| Snapshot {
         sequences,
@@ -178,6 +179,7 @@ fn a_sequence_grows_by_its_rows_and_its_blocks_without_being_told_again() {
             blocks: vec![1],
             params: SamplingParams::default(),
             preemptions: 0,
+            priority: 0,
         }],
         ..Snapshot::default()
     };

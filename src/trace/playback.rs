@@ -97,12 +97,14 @@ impl Playback {
             }
             Command::Submit(request) => refuse(request.id, request.n, &request.params, events),
             Command::Fork(fork) => refuse(fork.id, 1, &fork.params, events),
-            Command::Focus(_) | Command::Shutdown => {}
+            Command::Focus(_) | Command::Count(_) | Command::Shutdown => {}
+            Command::WhatIf(_) | Command::Inspect(_) => {}
             Command::Abort(_)
             | Command::SetParams(..)
             | Command::Break(_)
             | Command::Clear(_)
             | Command::Configure(_)
+            | Command::SetPriority(_)
             | Command::ResetPrefixCache => {
                 events.push(Event::Note("this is a replay: what was recorded cannot be changed".into()));
             }
@@ -127,6 +129,7 @@ impl Playback {
             blocks: known.blocks.to_vec(),
             params: (**params).clone(),
             preemptions: known.preemptions,
+            priority: 0,
         };
         Snapshot {
             step: state.step,

@@ -3,16 +3,21 @@
 use super::calls::{Call, Toolbox};
 use super::chat::{Chat, Turn};
 use super::composer::Composer;
+use super::hits::Hits;
+use super::keymap::Keymap;
 use super::meter::Meter;
+use super::overlay::Overlay;
+use super::panels::{Panel, Panels, SizeClass};
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
 use super::slash::Slash;
+use super::tabs::Tabs;
 use super::theme::Theme;
 use crate::base::Ring;
 use crate::protocol::{
     BeamSearch, Channel, Command, Event, Guided, HeldBack, LoadStage, ModelInfo, SamplingParams,
     SchedulerSettings, SeqId, Snapshot, Thinking, ToolCommand, ToolEvent,
 };
-use crossterm::event::KeyEvent;
+use crossterm::event::{KeyEvent, MouseEvent};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +26,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub enum Message {
     Key(KeyEvent),
+    Mouse(MouseEvent),
     Paste(String),
     Resize(u16, u16),
     /// Catalogue and disk, as found at the start or when asked for.
@@ -82,21 +88,22 @@ pub struct App {
     pub models: Vec<ModelChoice>,
     pub model: ModelState,
     pub fetch: Option<Fetch>,
+    /// The one in view.
     pub chat: Chat,
+    /// The others that are open.
+    pub tabs: Tabs,
     pub tools: Toolbox,
     pub composer: Composer,
     /// The chosen row of the slash completion.
     pub completion: usize,
     pub focus: Focus,
     pub panels: Panels,
-    pub help_open: bool,
-    pub help_scroll: usize,
-    /// First line shown; none follows the end.
-    pub scroll: Option<usize>,
+    /// What lies over everything.
+    pub overlay: Option<Overlay>,
+    pub keymap: Keymap,
     pub params: SamplingParams,
     /// Parameters set in this session, by name.
     pub set_here: Vec<&'static str>,
-    pub system: Option<String>,
     /// Messages are answered by beam search.
     pub beam: Option<BeamSearch>,
     /// What the next answers must be.
@@ -126,6 +133,8 @@ pub struct App {
     pub shown: Cell<(usize, usize)>,
     /// Blocks in a row of the map, as last drawn.
     pub kv_row: Cell<usize>,
+    /// What lies where, as last drawn.
+    pub hits: Hits,
 }
 
 #[derive(Debug, Default)]
@@ -171,122 +180,6 @@ pub enum Focus {
     Panel(Panel),
 }
 
-/// By the numbers people switch them with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Panel {
-    Sampling = 1,
-    Kv = 2,
-    Batch = 3,
-    Beams = 4,
-    Reasoning = 5,
-    Metrics = 6,
-}
-
-impl Panel {
-    pub const ALL: [Panel; 6] =
-        [Panel::Sampling, Panel::Kv, Panel::Batch, Panel::Beams, Panel::Reasoning, Panel::Metrics];
-
-    pub fn title(self) -> &'static str {
-        match self {
-            Panel::Sampling => "sampling",
-            Panel::Kv => "kv blocks",
-            Panel::Batch => "batch",
-            Panel::Beams => "beams",
-            Panel::Reasoning => "reasoning",
-            Panel::Metrics => "metrics",
-        }
-    }
-}
-
-/// How much room there is; what is shown is chosen, and remembered, for each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SizeClass {
-    /// Transcript, input and header only.
-    Tiny,
-    /// One column and a drawer for one panel.
-    Compact,
-    /// Chat beside a column of panels.
-    Medium,
-    /// Panels on both sides.
-    Wide,
-}
-
-impl SizeClass {
-    pub fn of((width, height): (u16, u16)) -> Self {
-        match (width, height) {
-            (w, h) if w < 60 || h < 15 => SizeClass::Tiny,
-            (w, h) if w < 100 || h < 24 => SizeClass::Compact,
-            (w, _) if w < 160 => SizeClass::Medium,
-            _ => SizeClass::Wide,
-        }
-    }
-}
-
-/// Which panels are open, in each size class, and where each stands.
-pub struct Panels {
-    open: [Vec<Panel>; 4],
-    pub zoomed: bool,
-    /// The selected parameter.
-    pub param: usize,
-    /// A value being typed.
-    pub typing: Option<String>,
-    /// The batch panel lists the scheduler's settings.
-    pub settings: bool,
-    /// The selected one.
-    pub setting: usize,
-    pub block: usize,
-    /// Steps back from the newest.
-    pub step_back: usize,
-    pub scroll: usize,
-}
-
-impl Default for Panels {
-    fn default() -> Self {
-        use Panel::{Batch, Kv, Metrics, Reasoning, Sampling};
-        let open = [
-            vec![],
-            vec![Sampling],
-            vec![Sampling, Kv, Batch],
-            vec![Sampling, Kv, Batch, Reasoning, Metrics],
-        ];
-        let param = crate::protocol::PARAMS.iter().position(|s| s.name == "temperature").unwrap_or(0);
-        Self {
-            open,
-            zoomed: false,
-            param,
-            typing: None,
-            settings: false,
-            setting: 0,
-            block: 0,
-            step_back: 0,
-            scroll: 0,
-        }
-    }
-}
-
-impl Panels {
-    /// In number order.
-    pub fn open(&self, class: SizeClass) -> &[Panel] {
-        &self.open[class as usize]
-    }
-
-    /// Opens or closes; where one has room, opening it closes the other. True when it is open now.
-    pub fn toggle(&mut self, class: SizeClass, panel: Panel) -> bool {
-        let open = &mut self.open[class as usize];
-        if let Some(at) = open.iter().position(|p| *p == panel) {
-            open.remove(at);
-            return false;
-        }
-        match class {
-            SizeClass::Tiny => return false,
-            SizeClass::Compact => *open = vec![panel],
-            SizeClass::Medium | SizeClass::Wide => open.push(panel),
-        }
-        open.sort();
-        true
-    }
-}
-
 /// A breakpoint that was met.
 #[derive(Clone, Debug)]
 pub struct Broke {
@@ -316,7 +209,7 @@ impl App {
         Self {
             params: options.params.clone(),
             thinking: options.thinking.clone(),
-            system: options.system.clone(),
+            chat: Chat { system: options.system.clone(), ..Chat::default() },
             guided: None,
             options,
             theme,
@@ -325,15 +218,14 @@ impl App {
             models: Vec::new(),
             model: ModelState::default(),
             fetch: None,
-            chat: Chat::default(),
+            tabs: Tabs::default(),
             tools: Toolbox::default(),
             composer: Composer::with_history(history),
             completion: 0,
             focus: Focus::Input,
             panels: Panels::default(),
-            help_open: false,
-            help_scroll: 0,
-            scroll: None,
+            overlay: None,
+            keymap: Keymap::default(),
             set_here: Vec::new(),
             beam: None,
             parse_reasoning: true,
@@ -352,6 +244,7 @@ impl App {
             hinted: false,
             shown: Cell::default(),
             kv_row: Cell::new(1),
+            hits: Hits::default(),
         }
     }
 
@@ -394,7 +287,7 @@ impl App {
 
     /// Whether time alone changes the picture, or the engine may without an event.
     pub fn is_moving(&self) -> bool {
-        self.chat.is_running()
+        self.tabs.all(&self.chat).any(Chat::is_running)
             || self.call_runs()
             || self.fetch.is_some()
             || matches!(self.model, ModelState::Loading { .. })
@@ -402,7 +295,8 @@ impl App {
 
     /// A tool runs: the time that it takes is in the picture.
     pub fn call_runs(&self) -> bool {
-        self.chat.pending().is_some_and(|turn| turn.calls.iter().any(Call::is_running))
+        let runs = |chat: &Chat| chat.pending().is_some_and(|turn| turn.calls.iter().any(Call::is_running));
+        self.tabs.all(&self.chat).any(runs)
     }
 
     /// The last frame is on screen.

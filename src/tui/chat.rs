@@ -12,6 +12,16 @@ use std::time::Duration;
 #[derive(Default)]
 pub struct Chat {
     pub entries: Vec<Entry>,
+    /// As its tab and the list of sessions call it.
+    pub title: Option<String>,
+    /// The system prompt.
+    pub system: Option<String>,
+    /// First line of the transcript shown; none follows the end.
+    pub scroll: Option<usize>,
+    /// What is being written, while another chat is in view.
+    pub draft: String,
+    /// Something came while another chat was in view.
+    pub unread: bool,
     /// How thoughts are shown in every answer.
     pub thoughts_open: bool,
 }

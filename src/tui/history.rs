@@ -35,7 +35,7 @@ pub fn seen(app: &App) -> Seen<'_> {
 
 /// Steps between the newest and the one that is shown.
 pub fn back(app: &App) -> usize {
-    app.panels.step_back.min(app.meter.steps.len().saturating_sub(1))
+    app.panels.batch.step_back.min(app.meter.steps.len().saturating_sub(1))
 }
 
 /// How many tokens each sequence drew after the step that is shown.
@@ -110,6 +110,7 @@ fn sequences(now: &Snapshot, record: &StepRecord, blocks: &[BlockView]) -> Vec<S
             blocks: Vec::new(),
             params: SamplingParams::default(),
             preemptions: 0,
+            priority: 0,
         });
         SequenceView { blocks: table, ..base }
     };

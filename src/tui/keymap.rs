@@ -3,8 +3,9 @@
 //! Never bound: Ctrl+M, Ctrl+I, Ctrl+H, Ctrl+[ (the same bytes as Enter, Tab, Backspace and Esc)
 //! and Alt+digit (taken by terminals for their tabs).
 
-use super::app::{Focus, Panel};
+use super::app::Focus;
 use super::calls::Reply;
+use super::panels::Panel;
 use crokey::{KeyCombination, key};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -21,6 +22,9 @@ pub enum Action {
     Suspend,
     Redraw,
     Help,
+    Palette,
+    NextTab,
+    PreviousTab,
     ToggleThoughts,
     ChooseModel,
     Regenerate,
@@ -64,117 +68,214 @@ pub enum Place {
     Anywhere,
     Input,
     Panels,
+    /// In this panel: before what is bound in all.
+    In(Panel),
     /// In panels, while a recording is played: before what is bound there.
     Replay,
     /// While a tool call is asked about: before everything else.
     Question,
 }
 
-pub struct Binding {
+/// A row of the table.
+pub struct Row {
     pub place: Place,
+    /// As a keymap file calls it.
+    pub name: &'static str,
     pub keys: &'static [KeyCombination],
     pub action: Action,
     /// Empty where another row of the help says it too.
     pub help: &'static str,
 }
 
+/// What is in force: the table's row, with the keys that the person chose.
+#[derive(Clone)]
+pub struct Binding {
+    pub place: Place,
+    pub name: &'static str,
+    pub keys: Vec<KeyCombination>,
+    pub action: Action,
+    pub help: &'static str,
+}
+
 macro_rules! bind {
-    ($place:ident, [$($key:expr),+], $action:expr, $help:expr) => {
-        Binding { place: Place::$place, keys: &[$($key),+], action: $action, help: $help }
+    (In $panel:ident, $name:expr, [$($key:expr),+], $action:expr, $help:expr) => {
+        Row { place: Place::In(Panel::$panel), name: $name, keys: &[$($key),+], action: $action, help: $help }
+    };
+    ($place:ident, $name:expr, [$($key:expr),+], $action:expr, $help:expr) => {
+        Row { place: Place::$place, name: $name, keys: &[$($key),+], action: $action, help: $help }
     };
 }
 
 /// In the order the help lists them.
-pub const BINDINGS: &[Binding] = &[
-    bind!(Input, [key!(enter)], Action::Submit, "send"),
-    bind!(Input, [key!(ctrl - j), key!(alt - enter), key!(shift - enter)], Action::Newline, "new line"),
-    bind!(Input, [key!(up)], Action::HistoryBack, "earlier input"),
-    bind!(Input, [key!(down)], Action::HistoryForward, "later input"),
-    bind!(Input, [key!(ctrl - r)], Action::SearchHistory, "search earlier inputs"),
-    bind!(Input, [key!(ctrl - g)], Action::OpenEditor, "write in $VISUAL or $EDITOR"),
-    bind!(Input, [key!(ctrl - u)], Action::ClearToLineStart, "clear to the line's start"),
-    bind!(Anywhere, [key!(esc)], Action::Escape, "stop; twice: clear the input"),
-    bind!(Anywhere, [key!(ctrl - c)], Action::Interrupt, "clear, stop, then quit"),
-    bind!(Anywhere, [key!(ctrl - d)], Action::QuitIfEmpty, "quit (empty input)"),
-    bind!(Anywhere, [key!(ctrl - o)], Action::ToggleThoughts, "show or fold thoughts"),
-    bind!(Anywhere, [key!(pageup)], Action::PageUp, "scroll back"),
-    bind!(Anywhere, [key!(pagedown)], Action::PageDown, "scroll forward"),
-    bind!(Anywhere, [key!(ctrl - home)], Action::ScrollTop, "to the beginning"),
-    bind!(Anywhere, [key!(ctrl - end)], Action::ScrollBottom, "to the end, and follow"),
-    bind!(Anywhere, [key!(f1)], Action::Help, "this help"),
-    bind!(Anywhere, [key!(f2)], Action::ChooseModel, "models"),
-    bind!(Anywhere, [key!(f3)], Action::Regenerate, "answer again"),
-    bind!(Anywhere, [key!(f4)], Action::NewChat, "new chat"),
-    bind!(Anywhere, [key!(f5)], Action::TogglePause, "pause or resume the engine"),
-    bind!(Anywhere, [key!(f6)], Action::Step, "one step of the engine"),
-    bind!(Anywhere, [key!(ctrl - z)], Action::Suspend, "to the shell; fg comes back"),
-    bind!(Anywhere, [key!(ctrl - l)], Action::Redraw, "draw anew"),
-    bind!(Anywhere, [key!(tab)], Action::NextFocus, "next panel, then the input"),
-    bind!(Anywhere, [key!(backtab), key!(shift - backtab), key!(shift - tab)], Action::PreviousFocus, ""),
-    bind!(Panels, [key!('1')], Action::TogglePanel(Panel::Sampling), "sampling: why this token?"),
-    bind!(Panels, [key!('2')], Action::TogglePanel(Panel::Kv), "KV blocks: where is the memory?"),
-    bind!(Panels, [key!('3')], Action::TogglePanel(Panel::Batch), "batch: what did this step do?"),
-    bind!(Panels, [key!('4')], Action::TogglePanel(Panel::Beams), "beams: which paths are alive?"),
-    bind!(Panels, [key!('5')], Action::TogglePanel(Panel::Reasoning), "reasoning: what was decided?"),
-    bind!(Panels, [key!('6')], Action::TogglePanel(Panel::Metrics), "metrics: is it fast?"),
-    bind!(Panels, [key!(p), key!(space)], Action::TogglePause, "pause (r: resume)"),
-    bind!(Panels, [key!(s), key!(n)], Action::Step, "step"),
-    bind!(Panels, [key!(b)], Action::AddBreakpoint, "stop the engine when…"),
-    bind!(Panels, [key!('/')], Action::BeginCommand, "a command"),
-    bind!(Panels, [key!(e)], Action::EditSettings, "batch: step or settings"),
-    bind!(Panels, [key!(z)], Action::Zoom, "zoom the panel"),
-    bind!(Panels, [key!(j), key!(down)], Action::Down, "down, older (k: up, newer)"),
-    bind!(Panels, [key!(k), key!(up)], Action::Up, ""),
-    bind!(Panels, [key!(g), key!(home)], Action::First, "first (G: last)"),
-    bind!(Panels, [key!(shift - g), key!(end)], Action::Last, ""),
-    bind!(Panels, [key!(h), key!(left)], Action::Decrease, "less, left (l: more, right)"),
-    bind!(Panels, [key!(l), key!(right)], Action::Increase, ""),
-    bind!(Panels, [key!(enter)], Action::EditValue, "type a value"),
-    bind!(Panels, [key!(f)], Action::NextSequence, "trace the next sequence"),
-    bind!(Panels, [key!(r)], Action::Resume, ""),
-    bind!(Panels, [key!('?')], Action::Help, ""),
-    bind!(Replay, [key!(space)], Action::TogglePause, "play or pause"),
-    bind!(Replay, [key!(n), key!(s)], Action::Step, "one step forward"),
-    bind!(Replay, [key!(b), key!(p)], Action::StepBack, "one step back"),
-    bind!(Replay, [key!('[')], Action::Slower, "half the speed"),
-    bind!(Replay, [key!(']')], Action::Faster, "double the speed"),
-    bind!(Question, [key!(y)], Action::Answer(Reply::Once), "run it once"),
-    bind!(Question, [key!(n)], Action::Answer(Reply::Refuse), "refuse; the model is told"),
-    bind!(Question, [key!(d)], Action::Answer(Reply::DryRun), "only say what would run"),
-    bind!(Question, [key!(a)], Action::Answer(Reply::Always), "always, after a second yes"),
-    bind!(Question, [key!(down)], Action::Answer(Reply::Down), "more of it"),
-    bind!(Question, [key!(up)], Action::Answer(Reply::Up), ""),
+pub const BINDINGS: &[Row] = &[
+    bind!(Input, "submit", [key!(enter)], Action::Submit, "send"),
+    bind!(
+        Input,
+        "newline",
+        [key!(ctrl - j), key!(alt - enter), key!(shift - enter)],
+        Action::Newline,
+        "new line"
+    ),
+    bind!(Input, "history_back", [key!(up)], Action::HistoryBack, "earlier input"),
+    bind!(Input, "history_forward", [key!(down)], Action::HistoryForward, "later input"),
+    bind!(Input, "search_history", [key!(ctrl - r)], Action::SearchHistory, "search earlier inputs"),
+    bind!(Input, "open_editor", [key!(ctrl - g)], Action::OpenEditor, "write in $VISUAL or $EDITOR"),
+    bind!(
+        Input,
+        "clear_to_line_start",
+        [key!(ctrl - u)],
+        Action::ClearToLineStart,
+        "clear to the line's start"
+    ),
+    bind!(Anywhere, "escape", [key!(esc)], Action::Escape, "stop; twice: clear the input"),
+    bind!(Anywhere, "interrupt", [key!(ctrl - c)], Action::Interrupt, "clear, stop, then quit"),
+    bind!(Anywhere, "quit_if_empty", [key!(ctrl - d)], Action::QuitIfEmpty, "quit (empty input)"),
+    bind!(Anywhere, "toggle_thoughts", [key!(ctrl - o)], Action::ToggleThoughts, "show or fold thoughts"),
+    bind!(Anywhere, "page_up", [key!(pageup)], Action::PageUp, "scroll back"),
+    bind!(Anywhere, "page_down", [key!(pagedown)], Action::PageDown, "scroll forward"),
+    bind!(Anywhere, "scroll_top", [key!(ctrl - home)], Action::ScrollTop, "to the beginning"),
+    bind!(Anywhere, "scroll_bottom", [key!(ctrl - end)], Action::ScrollBottom, "to the end, and follow"),
+    bind!(Anywhere, "palette", [key!(ctrl - p)], Action::Palette, "find an action or a command"),
+    bind!(Anywhere, "next_tab", [key!(ctrl - right), key!(f8)], Action::NextTab, "next chat"),
+    bind!(Anywhere, "previous_tab", [key!(ctrl - left), key!(f7)], Action::PreviousTab, "the chat before"),
+    bind!(Anywhere, "help", [key!(f1)], Action::Help, "this help"),
+    bind!(Anywhere, "choose_model", [key!(f2)], Action::ChooseModel, "models"),
+    bind!(Anywhere, "regenerate", [key!(f3)], Action::Regenerate, "answer again"),
+    bind!(Anywhere, "new_chat", [key!(f4)], Action::NewChat, "new chat"),
+    bind!(Anywhere, "toggle_pause", [key!(f5)], Action::TogglePause, "pause or resume the engine"),
+    bind!(Anywhere, "step", [key!(f6)], Action::Step, "one step of the engine"),
+    bind!(Anywhere, "suspend", [key!(ctrl - z)], Action::Suspend, "to the shell; fg comes back"),
+    bind!(Anywhere, "redraw", [key!(ctrl - l)], Action::Redraw, "draw anew"),
+    bind!(Anywhere, "next_focus", [key!(tab)], Action::NextFocus, "next panel, then the input"),
+    bind!(
+        Anywhere,
+        "previous_focus",
+        [key!(backtab), key!(shift - backtab), key!(shift - tab)],
+        Action::PreviousFocus,
+        ""
+    ),
+    bind!(
+        Panels,
+        "toggle_sampling",
+        [key!('1')],
+        Action::TogglePanel(Panel::Sampling),
+        "sampling: why this token?"
+    ),
+    bind!(
+        Panels,
+        "toggle_kv",
+        [key!('2')],
+        Action::TogglePanel(Panel::Kv),
+        "KV blocks: where is the memory?"
+    ),
+    bind!(
+        Panels,
+        "toggle_batch",
+        [key!('3')],
+        Action::TogglePanel(Panel::Batch),
+        "batch: what did this step do?"
+    ),
+    bind!(
+        Panels,
+        "toggle_beams",
+        [key!('4')],
+        Action::TogglePanel(Panel::Beams),
+        "beams: which paths are alive?"
+    ),
+    bind!(
+        Panels,
+        "toggle_reasoning",
+        [key!('5')],
+        Action::TogglePanel(Panel::Reasoning),
+        "reasoning: what was decided?"
+    ),
+    bind!(Panels, "toggle_metrics", [key!('6')], Action::TogglePanel(Panel::Metrics), "metrics: is it fast?"),
+    bind!(Panels, "toggle_pause", [key!(p), key!(space)], Action::TogglePause, "pause (r: resume)"),
+    bind!(Panels, "step", [key!(s), key!(n)], Action::Step, "step"),
+    bind!(Panels, "add_breakpoint", [key!(b)], Action::AddBreakpoint, "stop the engine when…"),
+    bind!(Panels, "begin_command", [key!('/')], Action::BeginCommand, "a command"),
+    bind!(Panels, "edit_settings", [key!(e)], Action::EditSettings, "batch: step or settings"),
+    bind!(Panels, "zoom", [key!(z)], Action::Zoom, "zoom the panel"),
+    bind!(Panels, "down", [key!(j), key!(down)], Action::Down, "down, older (k: up, newer)"),
+    bind!(Panels, "up", [key!(k), key!(up)], Action::Up, ""),
+    bind!(Panels, "first", [key!(g), key!(home)], Action::First, "first (G: last)"),
+    bind!(Panels, "last", [key!(shift - g), key!(end)], Action::Last, ""),
+    bind!(Panels, "decrease", [key!(h), key!(left)], Action::Decrease, "less, left (l: more, right)"),
+    bind!(Panels, "increase", [key!(l), key!(right)], Action::Increase, ""),
+    bind!(Panels, "edit_value", [key!(enter)], Action::EditValue, "type a value"),
+    bind!(Panels, "next_sequence", [key!(f)], Action::NextSequence, "trace the next sequence"),
+    bind!(Panels, "resume", [key!(r)], Action::Resume, ""),
+    bind!(Panels, "help", [key!('?')], Action::Help, ""),
+    bind!(Replay, "toggle_pause", [key!(space)], Action::TogglePause, "play or pause"),
+    bind!(Replay, "step", [key!(n), key!(s)], Action::Step, "one step forward"),
+    bind!(Replay, "step_back", [key!(b), key!(p)], Action::StepBack, "one step back"),
+    bind!(Replay, "slower", [key!('[')], Action::Slower, "half the speed"),
+    bind!(Replay, "faster", [key!(']')], Action::Faster, "double the speed"),
+    bind!(Question, "answer_once", [key!(y)], Action::Answer(Reply::Once), "run it once"),
+    bind!(Question, "answer_refuse", [key!(n)], Action::Answer(Reply::Refuse), "refuse; the model is told"),
+    bind!(Question, "answer_dry_run", [key!(d)], Action::Answer(Reply::DryRun), "only say what would run"),
+    bind!(Question, "answer_always", [key!(a)], Action::Answer(Reply::Always), "always, after a second yes"),
+    bind!(Question, "answer_down", [key!(down)], Action::Answer(Reply::Down), "more of it"),
+    bind!(Question, "answer_up", [key!(up)], Action::Answer(Reply::Up), ""),
 ];
 
-/// The meaning of a key, if it is bound where the focus is.
-pub fn action(key: KeyEvent, focus: Focus) -> Option<Action> {
-    let here = if matches!(focus, Focus::Input) { Place::Input } else { Place::Panels };
-    bound(key, &[Place::Anywhere, here])
-}
+/// Which key means what.
+#[derive(Clone)]
+pub struct Keymap(Vec<Binding>);
 
-/// The meaning that only a replay gives to a key in its panels.
-pub fn replay_action(key: KeyEvent) -> Option<Action> {
-    bound(key, &[Place::Replay])
-}
-
-/// The meaning of a key to a question about a tool call.
-pub fn question_action(key: KeyEvent) -> Option<Action> {
-    bound(key, &[Place::Question])
-}
-
-fn bound(mut key: KeyEvent, places: &[Place]) -> Option<Action> {
-    if let KeyCode::Char(c) = key.code
-        && !c.is_alphabetic()
-    {
-        // Which symbols need Shift depends on the keyboard, not on their meaning.
-        key.modifiers -= KeyModifiers::SHIFT;
+impl Default for Keymap {
+    fn default() -> Self {
+        let own = |row: &Row| Binding {
+            place: row.place,
+            name: row.name,
+            keys: row.keys.to_vec(),
+            action: row.action,
+            help: row.help,
+        };
+        Self(BINDINGS.iter().map(own).collect())
     }
-    let pressed = KeyCombination::from(key).normalized();
-    BINDINGS
-        .iter()
-        .filter(|b| places.contains(&b.place))
-        .find(|b| b.keys.iter().any(|k| k.normalized() == pressed))
-        .map(|b| b.action)
+}
+
+impl Keymap {
+    /// In the order the help lists them.
+    pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
+        self.0.iter()
+    }
+
+    /// The meaning of a key, if it is bound where the focus is.
+    pub fn action(&self, key: KeyEvent, focus: Focus) -> Option<Action> {
+        match focus {
+            Focus::Input => self.bound(key, &[Place::Anywhere, Place::Input]),
+            Focus::Panel(panel) => self
+                .bound(key, &[Place::In(panel)])
+                .or_else(|| self.bound(key, &[Place::Anywhere, Place::Panels])),
+        }
+    }
+
+    /// The meaning that only a replay gives to a key in its panels.
+    pub fn replay_action(&self, key: KeyEvent) -> Option<Action> {
+        self.bound(key, &[Place::Replay])
+    }
+
+    /// The meaning of a key to a question about a tool call.
+    pub fn question_action(&self, key: KeyEvent) -> Option<Action> {
+        self.bound(key, &[Place::Question])
+    }
+
+    fn bound(&self, mut key: KeyEvent, places: &[Place]) -> Option<Action> {
+        if let KeyCode::Char(c) = key.code
+            && !c.is_alphabetic()
+        {
+            // Which symbols need Shift depends on the keyboard, not on their meaning.
+            key.modifiers -= KeyModifiers::SHIFT;
+        }
+        let pressed = KeyCombination::from(key).normalized();
+        self.0
+            .iter()
+            .filter(|b| places.contains(&b.place))
+            .find(|b| b.keys.iter().any(|k| k.normalized() == pressed))
+            .map(|b| b.action)
+    }
 }
 
 /// `Ctrl+O`, as footers and help write it.
@@ -210,25 +311,31 @@ mod tests {
 
     #[test]
     fn ambiguous_keys_are_never_bound() {
+        let keymap = Keymap::default();
         for focus in [Focus::Input, Focus::Panel(Panel::Batch)] {
             for c in ['m', 'i', 'h', '['] {
-                assert_eq!(action(press(KeyCode::Char(c), KeyModifiers::CONTROL), focus), None, "Ctrl+{c}");
+                assert_eq!(
+                    keymap.action(press(KeyCode::Char(c), KeyModifiers::CONTROL), focus),
+                    None,
+                    "Ctrl+{c}"
+                );
             }
             for digit in '0'..='9' {
-                assert_eq!(action(press(KeyCode::Char(digit), KeyModifiers::ALT), focus), None);
+                assert_eq!(keymap.action(press(KeyCode::Char(digit), KeyModifiers::ALT), focus), None);
             }
         }
     }
 
     #[test]
     fn letters_are_typed_in_the_input_and_act_in_panels() {
+        let keymap = Keymap::default();
         let z = press(KeyCode::Char('z'), KeyModifiers::NONE);
-        assert_eq!(action(z, Focus::Input), None);
-        assert_eq!(action(z, Focus::Panel(Panel::Kv)), Some(Action::Zoom));
+        assert_eq!(keymap.action(z, Focus::Input), None);
+        assert_eq!(keymap.action(z, Focus::Panel(Panel::Kv)), Some(Action::Zoom));
         let capital = press(KeyCode::Char('G'), KeyModifiers::SHIFT);
-        assert_eq!(action(capital, Focus::Panel(Panel::Kv)), Some(Action::Last));
+        assert_eq!(keymap.action(capital, Focus::Panel(Panel::Kv)), Some(Action::Last));
         let back = press(KeyCode::BackTab, KeyModifiers::SHIFT);
-        assert_eq!(action(back, Focus::Input), Some(Action::PreviousFocus));
+        assert_eq!(keymap.action(back, Focus::Input), Some(Action::PreviousFocus));
     }
 
     #[test]

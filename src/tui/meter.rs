@@ -154,6 +154,7 @@ mod tests {
             blocks: vec![],
             params: Default::default(),
             preemptions: 0,
+            priority: 0,
         };
         let snapshot = |range: std::ops::Range<usize>| Snapshot {
             steps: steps[range].to_vec(),

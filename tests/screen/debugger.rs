@@ -184,7 +184,7 @@ fn every_panel_goes_back_with_the_step_that_is_looked_at() {
         }
         focus(&mut desk, Panel::Batch);
         (0..40).for_each(|_| desk.press(KeyCode::Down));
-        assert_eq!(desk.app.panels.step_back, 40);
+        assert_eq!(desk.app.panels.batch.step_back, 40);
         let picture = desk.picture();
         assert!(picture.contains(" at step 19, 40 back "), "{picture}");
         let then = &past[19];
@@ -225,7 +225,7 @@ fn the_map_of_an_earlier_step_is_the_map_as_it_was_also_after_answers_ended() {
     desk.say("another question");
     desk.steps(10);
     let back = desk.app.meter.steps.iter().filter(|s| s.step >= then.step).count();
-    desk.app.panels.step_back = back;
+    desk.app.panels.batch.step_back = back;
     let after = map(&desk);
     assert!(
         desk.picture().contains(&format!(" at step {}, {back} back ", then.step - 1)),

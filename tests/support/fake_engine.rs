@@ -113,6 +113,9 @@ impl FakeEngine {
                 self.allowed += n;
                 Vec::new()
             }
+            Command::SetPriority(_) | Command::WhatIf(_) | Command::Count(_) | Command::Inspect(_) => {
+                Vec::new()
+            }
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(request) => self.fork(&request),
             Command::Break(on) => {
@@ -184,6 +187,7 @@ impl FakeEngine {
             blocks: s.blocks.clone(),
             params: s.params.clone(),
             preemptions: s.preemptions,
+            priority: 0,
         };
         Snapshot {
             step: self.step,

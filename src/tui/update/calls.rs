@@ -11,7 +11,7 @@ use crate::protocol::{
 use crate::tui::app::{App, Effect};
 use crate::tui::calls::{Call, CallState, Question, Reply};
 use crate::tui::chat::{Entry, Level, Turn};
-use crate::tui::keymap::{self, Action};
+use crate::tui::keymap::Action;
 use crate::tui::sanitize;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -122,8 +122,8 @@ const REFUSED: &str = "The user refused this call.";
 /// A key while a question is open; false lets it act as usual.
 pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
     let now = app.now;
-    let Some(question) = app.tools.question.as_mut().filter(|_| !app.help_open) else { return false };
-    match (keymap::question_action(key), keymap::action(key, app.focus)) {
+    let Some(question) = app.tools.question.as_mut().filter(|_| app.overlay.is_none()) else { return false };
+    match (app.keymap.question_action(key), app.keymap.action(key, app.focus)) {
         (Some(Action::Answer(reply)), _) => answer(app, reply, effects),
         (_, Some(Action::Escape)) => {
             stop(app, effects);

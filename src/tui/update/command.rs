@@ -3,9 +3,11 @@
 use super::{calls, debug, engine, fork, guided, keys, models, scheduling};
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
-use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
+use crate::tui::app::{App, Effect, Focus};
 use crate::tui::chat::{Chat, Level};
 use crate::tui::format;
+use crate::tui::overlay::Overlay;
+use crate::tui::panels::{Panel, SizeClass};
 use crate::tui::slash::Slash;
 
 /// More would not be readable, nor much faster.
@@ -13,7 +15,7 @@ const MAX_PARALLEL: u32 = 16;
 
 pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Effect>) {
     match command {
-        Slash::Help => app.help_open = true,
+        Slash::Help => app.overlay = Some(Overlay::Help { scroll: 0 }),
         Slash::Exit => effects.push(Effect::Quit),
         Slash::Clear => new_chat(app, effects),
         Slash::Model => {
@@ -79,23 +81,23 @@ pub fn step(app: &mut App, n: u32, effects: &mut Vec<Effect>) {
     if !app.paused {
         keys::hold(app, true, effects);
     }
-    app.panels.step_back = 0;
+    app.panels.batch.step_back = 0;
     effects.push(Effect::Send(Command::Step(n)));
 }
 
 fn new_chat(app: &mut App, effects: &mut Vec<Effect>) {
     keys::stop(app, effects);
     app.chat = Chat { thoughts_open: app.chat.thoughts_open, ..Chat::default() };
-    app.scroll = None;
+    app.chat.scroll = None;
 }
 
 fn system(app: &mut App, text: &str) {
     match text {
         "" => {}
-        "none" | "off" => app.system = None,
-        text => app.system = Some(text.to_owned()),
+        "none" | "off" => app.chat.system = None,
+        text => app.chat.system = Some(text.to_owned()),
     }
-    let now = app.system.as_deref().map_or("none".to_owned(), |s| format!("{s:?}"));
+    let now = app.chat.system.as_deref().map_or("none".to_owned(), |s| format!("{s:?}"));
     let when = if text.is_empty() { "" } else { ", from the next message on" };
     app.chat.note(Level::Info, format!("system prompt: {now}{when}"));
 }

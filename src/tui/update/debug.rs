@@ -64,7 +64,7 @@ pub fn clear(app: &mut App, which: &str, effects: &mut Vec<Effect>) {
 /// The engine stopped at one.
 pub fn broke(app: &mut App, id: u32, step: u64, why: &str) {
     app.paused = true;
-    app.panels.step_back = 0;
+    app.panels.batch.step_back = 0;
     app.say(format!("held at breakpoint {id}, step {}", format::count(step)));
     app.chat.note(
         Level::Info,

@@ -17,19 +17,40 @@ const UNANSWERED: Duration = Duration::from_secs(1);
 
 pub fn events(app: &mut App, events: Vec<Event>, effects: &mut Vec<Effect>) {
     for event in events {
+        let request = request_of(&event);
+        let home = request.and_then(|id| app.tab_of(|chat| chat.answers().any(|a| a.seq.request == id)));
         let ended = if let Event::Finished { seq, .. } = &event { Some(*seq) } else { None };
-        one(app, event);
-        ended.into_iter().for_each(|seq| calls::ended(app, seq, effects));
+        let active = app.tabs.active();
+        app.in_tab(home.unwrap_or(active), |app| {
+            app.chat.unread |= home.is_some_and(|home| home != active);
+            one(app, event);
+            ended.into_iter().for_each(|seq| calls::ended(app, seq, effects));
+        });
     }
-    send_queued(app, effects);
+    for tab in 0..app.tabs.len() {
+        app.in_tab(tab, |app| send_queued(app, effects));
+    }
+}
+
+/// Whose event it is, where it is a request's.
+fn request_of(event: &Event) -> Option<RequestId> {
+    match event {
+        Event::Accepted { id, .. } | Event::PromptLogprobs { id, .. } => Some(*id),
+        Event::Started { seq, .. }
+        | Event::Token { seq, .. }
+        | Event::Delta { seq, .. }
+        | Event::ParamsApplied { seq, .. }
+        | Event::Finished { seq, .. } => Some(seq.request),
+        _ => None,
+    }
 }
 
 pub fn snapshot(app: &mut App, snapshot: Arc<Snapshot>) {
     app.meter.observe(&snapshot);
-    if app.panels.step_back > 0 {
+    if app.panels.batch.step_back > 0 {
         // The step that is looked at stays the same while the engine goes on.
-        app.panels.step_back += app.meter.newest;
-        app.panels.step_back = history::back(app);
+        app.panels.batch.step_back += app.meter.newest;
+        app.panels.batch.step_back = history::back(app);
     }
     if app.asked.as_ref().is_some_and(|(_, at)| app.now > *at + UNANSWERED) {
         app.asked = None;
@@ -38,7 +59,9 @@ pub fn snapshot(app: &mut App, snapshot: Arc<Snapshot>) {
 }
 
 pub fn gone(app: &mut App) {
-    close_answers(app, "the engine ended");
+    for tab in 0..app.tabs.len() {
+        app.in_tab(tab, |app| close_answers(app, "the engine ended"));
+    }
     if let ModelState::Ready(info) = &app.model {
         let name = info.name.clone();
         app.chat.note(Level::Bad, format!("the engine of {name} ended; /model {name} starts it again"));
@@ -54,7 +77,7 @@ pub fn submit(app: &mut App, text: &str, effects: &mut Vec<Effect>) {
     let mut turn = Turn::new(text);
     turn.queued = true;
     app.chat.entries.push(Entry::Turn(turn));
-    app.scroll = None;
+    app.chat.scroll = None;
     send_queued(app, effects);
 }
 
@@ -89,7 +112,7 @@ pub fn regenerate(app: &mut App, effects: &mut Vec<Effect>) {
     if let Some(turn) = app.chat.turns_mut().rev().find(|t| !t.side && !t.queued) {
         turn.answers.push(answer);
     }
-    app.scroll = None;
+    app.chat.scroll = None;
     if let Some(seed) = app.params.seed {
         app.say(format!("with seed {seed} again; /set seed none lets it vary"));
     }
@@ -110,13 +133,14 @@ pub fn parallel(app: &mut App, prompts: &[String], n: u32, effects: &mut Vec<Eff
         turn.answers.append(&mut answers);
     }
     app.chat.entries.push(Entry::Turn(turn));
-    app.scroll = None;
+    app.chat.scroll = None;
 }
 
 /// Ends every running answer here and now; late events of theirs find nothing.
 pub fn close_answers(app: &mut App, why: &str) {
     let reason = FinishReason::Error(Failure::new(FailureKind::Internal, why));
-    for answer in app.chat.turns_mut().flat_map(|t| &mut t.answers).filter(|a| a.outcome.is_none()) {
+    let all = app.chat.turns_mut().flat_map(|t| &mut t.answers);
+    for answer in all.filter(|a| a.outcome.is_none()) {
         let usage = Usage { completion_tokens: answer.tokens, ..Usage::default() };
         let (timings, params) = (Timings::default(), answer.params.clone());
         answer.outcome =
@@ -155,6 +179,7 @@ fn one(app: &mut App, event: Event) {
         }
         Event::Rewound => super::replay::rewound(app),
         Event::PromptLogprobs { .. } | Event::Kv(_) => {}
+        Event::WhatIf(_) | Event::Counted { .. } | Event::Inspected(_) => {}
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {
@@ -264,7 +289,7 @@ pub fn send_queued(app: &mut App, effects: &mut Vec<Effect>) {
 fn prompt(app: &App, text: Option<&str>) -> Prompt {
     match app.ready() {
         Some(info) if !info.has_chat_template => Prompt::Text(text.unwrap_or_default().to_owned()),
-        _ => Prompt::Chat(app.chat.messages(app.system.as_deref(), text)),
+        _ => Prompt::Chat(app.chat.messages(app.chat.system.as_deref(), text)),
     }
 }
 

@@ -71,7 +71,7 @@ fn branch(app: &mut App, parent: SeqId, token: usize, effects: &mut Vec<Effect>)
     params.seed = params.seed.map(|seed| seed.wrapping_add(turn.answers.len() as u64));
     let id = RequestId(app.next_request);
     app.next_request += 1;
-    app.scroll = None;
+    app.chat.scroll = None;
     let request = ForkRequest { id, parent, keep: prompt + token, then: Vec::new(), params };
     place(app, &request);
     effects.push(Effect::Send(Command::Fork(Box::new(request))));

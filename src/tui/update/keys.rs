@@ -1,9 +1,11 @@
 //! What keys do.
 
-use super::{calls, command, engine, models, replay, scheduling};
+use super::{calls, command, engine, models, overlay, replay, scheduling};
 use crate::protocol::{Command, PARAMS, ParamKind, SCHEDULING, SequenceState};
-use crate::tui::app::{App, Effect, Focus, Panel, SizeClass};
-use crate::tui::keymap::{self, Action};
+use crate::tui::app::{App, Effect, Focus};
+use crate::tui::keymap::Action;
+use crate::tui::overlay::Overlay;
+use crate::tui::panels::{Panel, SizeClass};
 use crate::tui::{completion, slash};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::time::Duration;
@@ -20,6 +22,9 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
     if calls::key(app, key, effects) {
         return;
     }
+    if overlay::key(app, key, effects) {
+        return;
+    }
     if app.panels.typing.is_some() && typing(app, key, effects) {
         return;
     }
@@ -29,9 +34,9 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
     if replay::key(app, key, effects) {
         return;
     }
-    match keymap::action(key, app.focus) {
+    match app.keymap.action(key, app.focus) {
         Some(action) => act(app, action, key, effects),
-        None if app.help_open => app.help_open = false,
+        None if app.overlay.is_some() => app.overlay = None,
         None if app.focus == Focus::Input => {
             app.composer.key(key);
             app.completion = 0;
@@ -74,7 +79,10 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::QuitIfEmpty => app.composer.delete_next_char(),
         Action::Suspend => effects.push(Effect::Suspend),
         Action::Redraw => effects.push(Effect::Redraw),
-        Action::Help => app.help_open = !app.help_open,
+        Action::Palette => overlay::palette(app),
+        Action::NextTab => app.switch_tab((app.tabs.active() + 1) % app.tabs.len()),
+        Action::PreviousTab => app.switch_tab((app.tabs.active() + app.tabs.len() - 1) % app.tabs.len()),
+        Action::Help => overlay::toggle_help(app),
         Action::ToggleThoughts => app.chat.thoughts_open = !app.chat.thoughts_open,
         Action::ChooseModel => command::run(app, slash::Slash::Model, "", effects),
         Action::Regenerate => engine::regenerate(app, effects),
@@ -90,8 +98,8 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::PreviousFocus => move_focus(app, -1),
         Action::PageUp => scroll(app, -(page(app) as isize)),
         Action::PageDown => scroll(app, page(app) as isize),
-        Action::ScrollTop => app.scroll = Some(0),
-        Action::ScrollBottom => app.scroll = None,
+        Action::ScrollTop => app.chat.scroll = Some(0),
+        Action::ScrollBottom => app.chat.scroll = None,
         Action::HistoryBack if completing => move_completion(app, -1),
         Action::HistoryForward if completing => move_completion(app, 1),
         Action::HistoryBack => app.composer.up(),
@@ -142,7 +150,7 @@ pub fn hold(app: &mut App, pause: bool, effects: &mut Vec<Effect>) {
     }
     app.paused = pause;
     if !pause {
-        app.panels.step_back = 0;
+        app.panels.batch.step_back = 0;
     }
     effects.push(Effect::Send(if pause { Command::Pause } else { Command::Resume }));
 }
@@ -192,7 +200,7 @@ fn submit(app: &mut App, effects: &mut Vec<Effect>) {
     let text = app.composer.take();
     effects.push(Effect::Remember(text.clone()));
     // What comes of it stands at the end.
-    app.scroll = None;
+    app.chat.scroll = None;
     let text = text.trim_end();
     match slash::read(text) {
         slash::Line::Message(message) => engine::submit(app, message, effects),
@@ -212,8 +220,7 @@ fn submit_nothing(app: &mut App, effects: &mut Vec<Effect>) {
 
 fn escape(app: &mut App, effects: &mut Vec<Effect>) {
     let twice = app.last_escape.replace(app.now).is_some_and(|at| app.now - at < TWICE);
-    if app.help_open {
-        app.help_open = false;
+    if app.overlay.take().is_some() {
     } else if app.focus != Focus::Input {
         app.focus = Focus::Input;
         app.panels.zoomed = false;
@@ -223,8 +230,8 @@ fn escape(app: &mut App, effects: &mut Vec<Effect>) {
         effects.push(Effect::CancelFetch);
     } else if twice && !app.composer.is_empty() {
         app.composer.clear();
-    } else if app.scroll.is_some() {
-        app.scroll = None;
+    } else if app.chat.scroll.is_some() {
+        app.chat.scroll = None;
     }
 }
 
@@ -262,7 +269,7 @@ fn move_completion(app: &mut App, by: isize) {
 
 /// Input, then the open panels in order, and round.
 fn move_focus(app: &mut App, by: isize) {
-    app.help_open = false;
+    app.overlay = None;
     let open = app.panels.open(app.class());
     let stops: Vec<Focus> =
         std::iter::once(Focus::Input).chain(open.iter().map(|p| Focus::Panel(*p))).collect();
@@ -276,15 +283,15 @@ fn page(app: &App) -> usize {
     app.shown.get().1.saturating_sub(2).max(1)
 }
 
-fn scroll(app: &mut App, by: isize) {
-    if app.help_open {
-        app.help_scroll = app.help_scroll.saturating_add_signed(by);
+pub fn scroll(app: &mut App, by: isize) {
+    if let Some(Overlay::Help { scroll }) = &mut app.overlay {
+        *scroll = scroll.saturating_add_signed(by);
         return;
     }
     let (total, view) = app.shown.get();
     let end = total.saturating_sub(view);
-    let top = app.scroll.unwrap_or(end).min(end).saturating_add_signed(by);
-    app.scroll = (top < end).then_some(top);
+    let top = app.chat.scroll.unwrap_or(end).min(end).saturating_add_signed(by);
+    app.chat.scroll = (top < end).then_some(top);
 }
 
 fn next_sequence(app: &mut App, effects: &mut Vec<Effect>) {
@@ -305,21 +312,21 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
         Panel::Sampling => match action {
             Action::Decrease => nudge(app, -1.0, effects),
             Action::Increase => nudge(app, 1.0, effects),
-            _ => app.panels.param = moved(app.panels.param, action, 1, PARAMS.len()),
+            _ => app.panels.sampling.param = moved(app.panels.sampling.param, action, 1, PARAMS.len()),
         },
         Panel::Kv => {
             let blocks = app.snapshot.kv.blocks.len();
             let row = app.kv_row.get();
-            app.panels.block = moved(app.panels.block, action, row, blocks);
+            app.panels.kv.block = moved(app.panels.kv.block, action, row, blocks);
         }
-        Panel::Batch if app.panels.settings => match action {
+        Panel::Batch if app.panels.batch.settings => match action {
             Action::Decrease => scheduling::nudge(app, false, effects),
             Action::Increase => scheduling::nudge(app, true, effects),
-            _ => app.panels.setting = moved(app.panels.setting, action, 1, SCHEDULING.len()),
+            _ => app.panels.batch.setting = moved(app.panels.batch.setting, action, 1, SCHEDULING.len()),
         },
         Panel::Batch => {
             let steps = app.meter.steps.len();
-            app.panels.step_back = moved(app.panels.step_back, action, 1, steps);
+            app.panels.batch.step_back = moved(app.panels.batch.step_back, action, 1, steps);
         }
         Panel::Beams | Panel::Reasoning | Panel::Metrics => {
             app.panels.scroll = moved(app.panels.scroll, action, 1, app.parsed.len().max(64));
@@ -347,7 +354,7 @@ fn nudge(app: &mut App, direction: f64, effects: &mut Vec<Effect>) {
     if replay::is_as_recorded(app) {
         return;
     }
-    let Some(spec) = PARAMS.get(app.panels.param) else { return };
+    let Some(spec) = PARAMS.get(app.panels.sampling.param) else { return };
     let value = match (spec.get)(&app.params) {
         Real(x) if direction < 0.0 && f64::from(x) <= spec.min && spec.optional => Unset,
         Real(x) => {
@@ -375,7 +382,7 @@ fn nudge(app: &mut App, direction: f64, effects: &mut Vec<Effect>) {
 fn begin_typing(app: &mut App, key: KeyEvent) {
     let takes_values = match app.focus {
         Focus::Panel(Panel::Sampling) => true,
-        Focus::Panel(Panel::Batch) => app.panels.settings,
+        Focus::Panel(Panel::Batch) => app.panels.batch.settings,
         _ => false,
     };
     if takes_values && key.code == KeyCode::Enter && !replay::is_as_recorded(app) {
@@ -385,7 +392,7 @@ fn begin_typing(app: &mut App, key: KeyEvent) {
 
 fn edit_settings(app: &mut App) {
     if app.focus == Focus::Panel(Panel::Batch) {
-        app.panels.settings = !app.panels.settings;
+        app.panels.batch.settings = !app.panels.batch.settings;
     } else {
         app.say("e edits the scheduler's settings in the batch panel: 3 opens it");
     }
@@ -432,12 +439,12 @@ fn typing(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
             }
             match app.focus {
                 Focus::Panel(Panel::Batch) => {
-                    if let Some(spec) = SCHEDULING.get(app.panels.setting) {
+                    if let Some(spec) = SCHEDULING.get(app.panels.batch.setting) {
                         scheduling::set(app, spec, &typed, effects);
                     }
                 }
                 _ => {
-                    if let Some(spec) = PARAMS.get(app.panels.param) {
+                    if let Some(spec) = PARAMS.get(app.panels.sampling.param) {
                         command::set(app, spec, &typed, effects);
                     }
                 }

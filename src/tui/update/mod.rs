@@ -8,6 +8,8 @@ mod fork;
 mod guided;
 mod keys;
 mod models;
+mod mouse;
+mod overlay;
 mod replay;
 mod scheduling;
 
@@ -26,6 +28,7 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
     let mut effects = Vec::new();
     match message {
         Message::Key(key) => keys::key(app, key, &mut effects),
+        Message::Mouse(event) => mouse::event(app, event, &mut effects),
         Message::Paste(text) => keys::paste(app, &text),
         Message::Tools(event) => calls::event(app, event, &mut effects),
         Message::Resize(width, height) => resize(app, width, height),

@@ -121,7 +121,7 @@ pub fn opening(app: &mut App, name: String) {
     app.focused_seq = None;
     app.asked = None;
     app.broke.clear();
-    app.panels.step_back = 0;
+    app.panels.batch.step_back = 0;
     // A new engine starts with the start's settings.
     app.set_here.retain(|name| SchedulingSpec::find(name).is_none());
     app.flash = None;

@@ -4,10 +4,10 @@ use super::keys;
 use crate::protocol::{
     CallId, Command, Message, Prompt, ReplayCommand, Request, Role, SeqId, ToolCall, ToolEnd, ToolResult,
 };
-use crate::tui::app::{App, Effect, Focus, Panel, Replay};
+use crate::tui::app::{App, Effect, Focus, Replay};
 use crate::tui::calls::Call;
 use crate::tui::chat::{Answer, Chat, Entry, Turn};
-use crate::tui::keymap;
+use crate::tui::panels::Panel;
 use crossterm::event::KeyEvent;
 
 /// The replay's first word, or its new speed.
@@ -73,8 +73,8 @@ pub fn rewound(app: &mut App) {
     app.chat = Chat { thoughts_open: app.chat.thoughts_open, ..Chat::default() };
     app.meter.forget_answers();
     app.parsed.clear();
-    app.scroll = None;
-    app.panels.step_back = 0;
+    app.chat.scroll = None;
+    app.panels.batch.step_back = 0;
 }
 
 /// A key that means something to a replay; false lets it act as usual.
@@ -82,7 +82,7 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
     if app.replay.is_none() || app.focus == Focus::Input {
         return false;
     }
-    let action = keymap::replay_action(key);
+    let action = app.keymap.replay_action(key);
     if let Some(action) = action {
         keys::act(app, action, key, effects);
     }

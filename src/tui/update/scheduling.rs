@@ -32,7 +32,7 @@ pub fn set(app: &mut App, spec: &'static SchedulingSpec, typed: &str, effects: &
 
 /// One press of an arrow: the next name, or a number a little larger or smaller.
 pub fn nudge(app: &mut App, up: bool, effects: &mut Vec<Effect>) {
-    let Some(spec) = SCHEDULING.get(app.panels.setting) else { return };
+    let Some(spec) = SCHEDULING.get(app.panels.batch.setting) else { return };
     let mut wanted = app.scheduler().clone();
     let now = (spec.get)(&wanted);
     let tried = beside(spec, &now, up);

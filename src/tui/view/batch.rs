@@ -11,7 +11,7 @@ use crate::tui::transcript::wrap::wrap;
 use ratatui::text::{Line, Span};
 
 pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<Line<'static>> {
-    if app.panels.settings {
+    if app.panels.batch.settings {
         return scheduling::lines(app, (width, height), focused);
     }
     let seen = history::seen(app);

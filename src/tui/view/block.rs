@@ -12,7 +12,7 @@ use ratatui::text::{Line, Span};
 pub fn selected(app: &App, snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let kv = &snapshot.kv;
-    let index = app.panels.block.min(kv.blocks.len().saturating_sub(1));
+    let index = app.panels.kv.block.min(kv.blocks.len().saturating_sub(1));
     let block = kv.blocks.get(index).copied().unwrap_or_default();
     let owners: Vec<(&SequenceView, usize)> = snapshot
         .sequences

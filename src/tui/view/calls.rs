@@ -76,9 +76,9 @@ pub fn question(app: &App, area: Rect, buf: &mut Buffer) {
     let below = lines.len() - (top + room).min(lines.len());
     let keys = keys(app, question, below);
     paint::line(inside.x, inside.bottom() - 1, &keys, inside, buf);
-    question.drawn.set(!app.help_open);
+    question.drawn.set(app.overlay.is_none());
     question.below.set(below);
-    question.read.set(question.read.get() || (below == 0 && !app.help_open));
+    question.read.set(question.read.get() || (below == 0 && app.overlay.is_none()));
 }
 
 fn asked_about<'a>(app: &'a App, question: &Question) -> Option<(usize, usize, &'a Call)> {

@@ -1,8 +1,10 @@
 //! The footer's hints and the frame around the input.
 
 use super::paint;
-use crate::tui::app::{App, Focus, ModelState, Panel};
+use crate::tui::app::{App, Focus, ModelState};
 use crate::tui::completion;
+use crate::tui::overlay::Overlay;
+use crate::tui::panels::Panel;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -32,8 +34,10 @@ pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
 }
 
 fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
-    if app.help_open {
-        return vec![("Esc", "close"), ("PgUp PgDn", "scroll")];
+    match app.overlay {
+        Some(Overlay::Help { .. }) => return vec![("Esc", "close"), ("PgUp PgDn", "scroll")],
+        Some(Overlay::Picker(_)) => return vec![("↑↓", "choose"), ("Enter", "take it"), ("Esc", "close")],
+        None => {}
     }
     if app.tools.question.is_some() {
         return vec![("↑↓", "the question"), ("PgUp", "the chat"), ("Esc", "refuse all"), ("F1", "help")];
@@ -73,7 +77,7 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
             all.extend(match panel {
                 Panel::Sampling => vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type")],
                 Panel::Kv => vec![("←→↑↓", "block")],
-                Panel::Batch if app.panels.settings => {
+                Panel::Batch if app.panels.batch.settings => {
                     vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type"), ("e", "step view")]
                 }
                 Panel::Batch => vec![
@@ -110,7 +114,7 @@ fn replay_hints(app: &App) -> Vec<(&'static str, &'static str)> {
 
 /// The rule over the input; the room under it.
 pub fn input_frame(app: &App, area: Rect, buf: &mut Buffer) -> Rect {
-    let focused = app.focus == Focus::Input && !app.help_open;
+    let focused = app.focus == Focus::Input && app.overlay.is_none();
     let style = app.theme.style(if focused { Role::Focus } else { Role::Border });
     paint::titled(Line::default(), note(app), area, style, buf)
 }

@@ -3,7 +3,7 @@
 use super::paint;
 use crate::tui::app::App;
 use crate::tui::format;
-use crate::tui::keymap::{self, BINDINGS, Place};
+use crate::tui::keymap::{self, Place};
 use crate::tui::slash::COMMANDS;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
@@ -12,7 +12,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
 
 /// Over everything between header and footer.
-pub fn draw(app: &App, screen: Rect, buf: &mut Buffer) {
+pub fn draw(app: &App, scroll: usize, screen: Rect, buf: &mut Buffer) {
     let area = Rect { y: screen.y + 1, height: screen.height.saturating_sub(2), ..screen };
     Clear.render(area, buf);
     let title = Line::styled(" help ", app.theme.style(Role::Heading));
@@ -20,7 +20,7 @@ pub fn draw(app: &App, screen: Rect, buf: &mut Buffer) {
     let inside = paint::titled(title, note, area, app.theme.style(Role::Focus), buf);
     let two = inside.width >= 108;
     let lines = content(app, two, inside.width.min(124).into());
-    let top = app.help_scroll.min(lines.len().saturating_sub(inside.height.into()));
+    let top = scroll.min(lines.len().saturating_sub(inside.height.into()));
     paint::lines(&lines[top..], inside, buf);
 }
 
@@ -63,7 +63,7 @@ fn spaced(parts: impl IntoIterator<Item = Vec<Line<'static>>>) -> Vec<Line<'stat
 
 fn keys(app: &App, place: Place, title: &'static str) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled(title, app.theme.style(Role::Heading))];
-    for binding in BINDINGS.iter().filter(|b| b.place == place && !b.help.is_empty()) {
+    for binding in app.keymap.bindings().filter(|b| b.place == place && !b.help.is_empty()) {
         let names: Vec<String> = binding.keys.iter().take(2).map(|k| keymap::name(*k)).collect();
         lines.push(entry(app, &names.join("  "), binding.help, 24));
     }

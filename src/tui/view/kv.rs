@@ -55,7 +55,7 @@ fn changed(app: &App, seen: &Seen) -> BTreeSet<u32> {
 fn blocks_per_cell(app: &App, kv: &KvView, cells: usize, focused: bool) -> usize {
     let blocks = &kv.blocks;
     let used = blocks.iter().rposition(|b| b.references > 0 || b.cached).map_or(0, |last| last + 1);
-    let chosen = if focused { app.panels.block.min(blocks.len() - 1) + 1 } else { 0 };
+    let chosen = if focused { app.panels.kv.block.min(blocks.len() - 1) + 1 } else { 0 };
     used.max(chosen).div_ceil(cells.max(1)).max(1).next_power_of_two()
 }
 
@@ -68,7 +68,7 @@ fn map(
     per_cell: usize,
     focused: bool,
 ) -> Vec<Line<'static>> {
-    let selected = focused.then(|| app.panels.block / per_cell);
+    let selected = focused.then(|| app.panels.kv.block / per_cell);
     let cells: Vec<Span> = kv
         .blocks
         .chunks(per_cell)

@@ -18,12 +18,15 @@ mod metrics;
 mod paint;
 mod panel;
 mod parallel;
+mod picker;
 mod reasoning;
 mod sampling;
 mod scheduling;
 mod transcript;
 
-use super::app::{App, Focus, Panel, SizeClass};
+use super::app::{App, Focus};
+use super::overlay::Overlay;
+use super::panels::{Panel, SizeClass};
 use super::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
@@ -37,6 +40,7 @@ const WIDE_RIGHT: u16 = 60;
 pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
     let area = buf.area;
     let class = SizeClass::of((area.width, area.height));
+    app.hits.clear();
     let cursor = if area.width < 12 || area.height < 4 {
         paint::too_small(app, area, buf);
         None
@@ -45,13 +49,15 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
     } else {
         full(app, class, area, buf)
     };
-    if app.help_open && class != SizeClass::Tiny {
-        help::draw(app, area, buf);
+    match &app.overlay {
+        Some(Overlay::Help { scroll }) if class != SizeClass::Tiny => help::draw(app, *scroll, area, buf),
+        Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
+        _ => {}
     }
     if app.options.ascii {
         ascii::replace(buf);
     }
-    cursor.filter(|_| app.focus == Focus::Input && !app.help_open && app.tools.question.is_none())
+    cursor.filter(|_| app.focus == Focus::Input && app.overlay.is_none() && app.tools.question.is_none())
 }
 
 fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {

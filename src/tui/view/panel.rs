@@ -1,9 +1,11 @@
 //! A panel's frame, and which file draws what is in it.
 
 use super::{batch, beams, kv, metrics, paint, reasoning, sampling};
-use crate::tui::app::{App, Focus, Panel};
+use crate::tui::app::{App, Focus};
 use crate::tui::format;
 use crate::tui::history;
+use crate::tui::hits::Target;
+use crate::tui::panels::Panel;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -35,6 +37,7 @@ pub fn draw(app: &App, panel: Panel, area: Rect, buf: &mut Buffer) {
     title.spans.extend(earlier(app));
     let note = if focused { note(app) } else { Line::default() };
     let inside = paint::titled(title, note, area, border, buf);
+    app.hits.note(area, Target::Panel(panel));
     if inside.is_empty() {
         return;
     }

@@ -198,7 +198,7 @@ fn chain(app: &App, trace: &SamplingTrace, width: usize) -> Vec<Line<'static>> {
 fn params(app: &App, width: usize, columns: usize, rows: usize, focused: bool) -> Vec<Line<'static>> {
     let rows = rows.clamp(1, PARAMS.len().div_ceil(columns));
     let shown = rows * columns;
-    let ahead = (app.panels.param + 1 + shown / 3).saturating_sub(shown);
+    let ahead = (app.panels.sampling.param + 1 + shown / 3).saturating_sub(shown);
     let first = ahead.min(PARAMS.len().saturating_sub(shown));
     let width = if columns == 1 { width.min(PARAM_WIDTH) } else { ((width - 2) / 2).min(PARAM_WIDTH) };
     let line = |row: usize| {
@@ -217,7 +217,7 @@ fn params(app: &App, width: usize, columns: usize, rows: usize, focused: bool) -
 fn param(app: &App, index: usize, width: usize, focused: bool) -> Vec<Span<'static>> {
     let theme = &app.theme;
     let spec = &PARAMS[index];
-    let selected = focused && index == app.panels.param;
+    let selected = focused && index == app.panels.sampling.param;
     // Of a long text the end is seen: that is where it is typed.
     let end =
         |t: &str| t.chars().rev().take(width - 6).collect::<Vec<_>>().into_iter().rev().collect::<String>();

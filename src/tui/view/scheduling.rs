@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 
 pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<Line<'static>> {
     let muted = app.theme.style(Role::Muted);
-    let chosen = app.panels.setting.min(SCHEDULING.len() - 1);
+    let chosen = app.panels.batch.setting.min(SCHEDULING.len() - 1);
     let head = paint::fitting(
         ["scheduler settings", "e back to the step"].map(|w| Span::styled(w, muted)),
         width,

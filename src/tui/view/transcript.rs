@@ -45,7 +45,7 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) {
     let total: usize = heights.iter().sum();
     let view = usize::from(area.height);
     let end = total.saturating_sub(view);
-    let top = app.scroll.map_or(end, |top| top.min(end));
+    let top = app.chat.scroll.map_or(end, |top| top.min(end));
     app.shown.set((total, view));
 
     let mut at = 0;
@@ -66,7 +66,7 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) {
 fn position(app: &App) -> Line<'static> {
     let (total, view) = app.shown.get();
     let end = total.saturating_sub(view);
-    match app.scroll {
+    match app.chat.scroll {
         Some(top) if top < end => {
             let text = format!(" ↓ {} more · Ctrl+End follows ", format::count((end - top) as u64));
             Line::styled(text, app.theme.style(Role::Warn))

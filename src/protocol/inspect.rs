@@ -1,0 +1,100 @@
+//! Questions a front end asks of a running engine, beside requests: they change nothing.
+
+use super::{KvHash, Request, RequestId, SamplingParams, SamplingTrace, SeqId, TokenId};
+use serde::{Deserialize, Serialize};
+
+/// Asks what another setting would have made of a token: the same logits, context and random number,
+/// other parameters. The engine keeps the logits of the newest tokens of the sequence in focus.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WhatIf {
+    pub seq: SeqId,
+    /// The how-manieth generated token, from 0.
+    pub index: usize,
+    pub params: SamplingParams,
+}
+
+/// The answer to [`WhatIf`], with the question.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WhatIfAnswer {
+    pub asked: WhatIf,
+    /// Or why it cannot be told: the logits are not kept any more, a parameter is out of range.
+    pub trace: Result<Box<SamplingTrace>, String>,
+}
+
+/// Asks how many tokens something would be; nothing is computed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Count {
+    /// Comes back with the answer.
+    pub ticket: u64,
+    pub what: Counted,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Counted {
+    /// The prompt of this request: template, tools and all.
+    Prompt(Box<Request>),
+    /// Each of these texts by itself, without special tokens.
+    Texts(Vec<String>),
+}
+
+/// A look inside the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Inspect {
+    Block(u32),
+    /// The prefix cache as a tree of prefixes, whichever index is in use.
+    Tree,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Inspected {
+    Block(Box<BlockDetail>),
+    Tree(Box<CacheTree>),
+}
+
+/// What is known of one block.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BlockDetail {
+    pub block: u32,
+    /// Who owns it, and at which place of their block table.
+    pub owners: Vec<(SeqId, usize)>,
+    /// What it holds, in order; at most `block_size`. Empty where nobody knows.
+    pub tokens: Vec<(TokenId, String)>,
+    /// Its hash and those before it, the first block's first. Empty where its content is not cached.
+    pub chain: Vec<KvHash>,
+    /// Step in which it was last taken, hit or freed; 0 is never.
+    pub used: u64,
+    pub references: u16,
+    pub cached: bool,
+}
+
+/// Every cached prefix; a node's parent stands before it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CacheTree {
+    /// `hash` or `radix`.
+    pub index: String,
+    pub nodes: Vec<CacheNode>,
+    /// Nodes left out because there were too many.
+    pub left_out: usize,
+}
+
+/// A run of blocks that belong together: no prefix ends or branches inside it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CacheNode {
+    /// Index of its parent in the list.
+    pub parent: Option<usize>,
+    /// The beginning of its text.
+    pub text: String,
+    pub tokens: usize,
+    pub blocks: Vec<u32>,
+    /// Sequences that own its last block now.
+    pub references: usize,
+    /// Newest step in which one of its blocks was used.
+    pub used: u64,
+}
+
+/// The request's place in the queue, from the next step on (lower is served first).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reprioritise {
+    pub id: RequestId,
+    pub priority: i32,
+}

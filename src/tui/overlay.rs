@@ -1,0 +1,11 @@
+//! What lies over everything and takes the keys while it is open.
+
+use super::picker::Picker;
+
+pub enum Overlay {
+    Help {
+        /// First line shown.
+        scroll: usize,
+    },
+    Picker(Box<Picker>),
+}

@@ -1,0 +1,77 @@
+//! A list that is narrowed by typing: the palette, models, themes, sessions, presets, finds.
+
+use super::keymap::Action;
+
+/// An entry, and what choosing it does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    pub label: String,
+    /// Said after it, in less light.
+    pub detail: String,
+    /// At the right edge: a key, a date, a size.
+    pub note: String,
+    pub choice: Choice,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choice {
+    Action(Action),
+    /// As if this line had been sent.
+    Command(String),
+    /// Put into the input, to be gone on with.
+    Draft(String),
+    Tab(usize),
+}
+
+pub struct Picker {
+    pub title: String,
+    pub query: String,
+    pub items: Vec<Item>,
+    /// Of `items`, those that match, best first.
+    pub shown: Vec<usize>,
+    /// Of `shown`.
+    pub selected: usize,
+    matcher: nucleo_matcher::Matcher,
+}
+
+impl Picker {
+    pub fn new(title: impl Into<String>, items: Vec<Item>) -> Self {
+        let shown = (0..items.len()).collect();
+        let matcher = nucleo_matcher::Matcher::new(nucleo_matcher::Config::DEFAULT);
+        Self { title: title.into(), query: String::new(), items, shown, selected: 0, matcher }
+    }
+
+    pub fn selected(&self) -> Option<&Item> {
+        self.items.get(*self.shown.get(self.selected)?)
+    }
+
+    /// Another letter of what is looked for, or one less.
+    pub fn type_letter(&mut self, letter: Option<char>) {
+        match letter {
+            Some(c) => self.query.push(c),
+            None => drop(self.query.pop()),
+        }
+        self.narrow();
+    }
+
+    pub fn move_by(&mut self, by: isize) {
+        let last = self.shown.len().saturating_sub(1);
+        self.selected = self.selected.saturating_add_signed(by).min(last);
+    }
+
+    fn narrow(&mut self) {
+        use nucleo_matcher::Utf32Str;
+        use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
+        let pattern = Pattern::parse(&self.query, CaseMatching::Smart, Normalization::Smart);
+        let mut buffer = Vec::new();
+        let mut scored: Vec<(u32, usize)> = Vec::new();
+        for (i, item) in self.items.iter().enumerate() {
+            let text = format!("{} {}", item.label, item.detail);
+            let score = pattern.score(Utf32Str::new(&text, &mut buffer), &mut self.matcher);
+            scored.extend(score.map(|score| (score, i)));
+        }
+        scored.sort_by_key(|(score, i)| (std::cmp::Reverse(*score), *i));
+        self.shown = scored.into_iter().map(|(_, i)| i).collect();
+        self.selected = 0;
+    }
+}
