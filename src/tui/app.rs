@@ -12,6 +12,7 @@ use super::port::{FetchEvent, ModelChoice, ScreenOptions};
 use super::slash::Slash;
 use super::tabs::Tabs;
 use super::theme::Theme;
+use super::traces::Traces;
 use crate::base::Ring;
 use crate::protocol::{
     BeamSearch, Channel, Command, Event, Guided, HeldBack, LoadStage, ModelInfo, SamplingParams,
@@ -123,6 +124,9 @@ pub struct App {
     /// A recording is played in an engine's place.
     pub replay: Option<Replay>,
     pub focused_seq: Option<SeqId>,
+    pub traces: Traces,
+    /// The token that is looked at: of a sequence, the how-manieth generated; none is the newest.
+    pub token: Option<(SeqId, usize)>,
     pub next_request: u64,
     /// Said in the footer until then.
     pub flash: Option<(String, Duration)>,
@@ -237,6 +241,8 @@ impl App {
             paused: false,
             replay: None,
             focused_seq: None,
+            traces: Traces::default(),
+            token: None,
             next_request: 1,
             flash: None,
             last_escape: None,

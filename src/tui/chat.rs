@@ -44,6 +44,15 @@ pub struct Turn {
     pub calls: Vec<Call>,
     /// The person stopped here: no answer is asked for.
     pub held: bool,
+    pub versions: Versions,
+}
+
+/// What else was said, or answered, in a turn's place. Each begins with its own turn and has all that
+/// followed; together with the one in the chat, in between, they are in the order they were made.
+#[derive(Default)]
+pub struct Versions {
+    pub before: Vec<Vec<Entry>>,
+    pub after: Vec<Vec<Entry>>,
 }
 
 pub struct Note {
@@ -207,6 +216,7 @@ impl Turn {
             side: false,
             calls: Vec::new(),
             held: false,
+            versions: Versions::default(),
         }
     }
 

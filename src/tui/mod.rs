@@ -30,6 +30,7 @@ mod slash;
 mod tabs;
 mod terminal;
 mod theme;
+mod traces;
 mod transcript;
 mod update;
 mod view;

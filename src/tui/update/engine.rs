@@ -47,6 +47,7 @@ fn request_of(event: &Event) -> Option<RequestId> {
 
 pub fn snapshot(app: &mut App, snapshot: Arc<Snapshot>) {
     app.meter.observe(&snapshot);
+    app.traces.observe(&snapshot);
     if app.panels.batch.step_back > 0 {
         // The step that is looked at stays the same while the engine goes on.
         app.panels.batch.step_back += app.meter.newest;
