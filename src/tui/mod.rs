@@ -40,7 +40,7 @@ pub use keymap::{Action, Keymap};
 pub use overlay::Overlay;
 pub use panels::{Panel, SizeClass};
 pub use picker::{Choice, Picker};
-pub use port::{Ended, FetchEvent, ModelChoice, Models, ScreenOptions};
+pub use port::{Ended, FetchEvent, ModelChoice, Models, PresetChoice, ScreenOptions, StartSettings};
 pub use run::run;
 pub use slash::Slash;
 pub use theme::{Depth, Theme};
