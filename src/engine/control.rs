@@ -66,7 +66,7 @@ impl Engine {
             }
             Work::Say(event) => events.push(event),
             Work::Control(Command::SetPriority(to)) => self.set_priority(to, events),
-            Work::Control(Command::Inspect(_)) => {}
+            Work::Control(Command::Inspect(what)) => events.push(Event::Inspected(self.inspect(what))),
             Work::Control(Command::Break(on)) => {
                 if self.breakpoints.is_empty() {
                     self.watch_from_here();

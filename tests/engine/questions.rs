@@ -304,3 +304,92 @@ fn under_fcfs_it_is_said_that_it_changes_nothing() {
     bench.run();
     assert_eq!(bench.started().iter().map(|seq| seq.request).collect::<Vec<_>>(), ids);
 }
+
+fn inspect(bench: &mut Bench, what: Inspect) -> Inspected {
+    bench.events.clear();
+    bench.send(Command::Inspect(what));
+    match bench.events.pop() {
+        Some(Event::Inspected(inspected)) => inspected,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn block(bench: &mut Bench, block: u32) -> BlockDetail {
+    match inspect(bench, Inspect::Block(block)) {
+        Inspected::Block(detail) => *detail,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn tree(bench: &mut Bench) -> CacheTree {
+    match inspect(bench, Inspect::Tree) {
+        Inspected::Tree(tree) => *tree,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_block_tells_whose_it_is_what_it_holds_and_what_came_before() {
+    for prefix_cache in [PrefixCache::Hash, PrefixCache::Radix, PrefixCache::Off] {
+        let mut bench = Bench::with(EngineSettings { prefix_cache, ..settings() }, babbler());
+        let (a, b) = (bench.ask("a common start", seeded(1, 9)), bench.ask("a common end", seeded(1, 9)));
+        (0..3).for_each(|_| bench.step());
+        let views = bench.engine.snapshot().sequences;
+        let on = prefix_cache != PrefixCache::Off;
+        for view in &views {
+            for (at, id) in view.blocks.iter().enumerate() {
+                let detail = block(&mut bench, *id);
+                let shared = on && at < 2;
+                assert_eq!(detail.owners.len(), if shared { 2 } else { 1 }, "{prefix_cache:?} {at}");
+                assert!(detail.owners.contains(&(view.seq, at)));
+                let text: String = detail.tokens.iter().map(|(_, text)| text.as_str()).collect();
+                let prompt = ["a common start", "a common end"][usize::from(view.seq.request == b)];
+                let of_prompt = &prompt[(4 * at).min(prompt.len())..(4 * at + 4).min(prompt.len())];
+                assert!(text.starts_with(of_prompt), "{text:?} at {at}");
+                let full = 4 * at + 4 <= view.computed_tokens;
+                assert_eq!(detail.tokens.len() == 4, full);
+                assert_eq!(
+                    (detail.cached, detail.chain.len()),
+                    (on && full, if on && full { at + 1 } else { 0 })
+                );
+            }
+        }
+        // After the end nobody owns them; what is cached is still told.
+        let last = views[0].blocks[2];
+        bench.send(Command::Abort(a));
+        bench.send(Command::Abort(b));
+        let detail = block(&mut bench, last);
+        assert_eq!((detail.references, detail.owners.len()), (0, 0));
+        assert_eq!((detail.tokens.len(), detail.chain.len()), if on { (4, 3) } else { (0, 0) });
+        for nobodys in [0, 9_999] {
+            assert_eq!(block(&mut bench, nobodys), BlockDetail { block: nobodys, ..Default::default() });
+        }
+    }
+}
+
+#[test]
+fn the_cache_is_a_tree_of_prefixes() {
+    for (prefix_cache, index) in [(PrefixCache::Hash, "hash"), (PrefixCache::Radix, "radix")] {
+        let mut bench = Bench::with(EngineSettings { prefix_cache, ..settings() }, babbler());
+        let running = bench.ask("a common start", seeded(1, 40));
+        bench.ask("a common end and more", seeded(1, 1));
+        (0..3).for_each(|_| bench.step());
+        bench.send(Command::Pause);
+        let tree = tree(&mut bench);
+        assert_eq!((tree.index.as_str(), tree.left_out, tree.nodes.len()), (index, 0, 3));
+        let mut below: Vec<_> =
+            tree.nodes[1..].iter().map(|node| (node.text.as_str(), node.tokens)).collect();
+        below.sort_unstable();
+        assert_eq!((tree.nodes[0].text.as_str(), tree.nodes[0].tokens), ("a common", 8));
+        assert!(below[0].0.starts_with(" end and mor") && below[1].0.starts_with(" sta"), "{below:?}");
+        assert!(tree.nodes[1..].iter().all(|node| node.parent == Some(0)));
+        let owned: Vec<usize> = tree.nodes.iter().map(|node| node.references).collect();
+        assert_eq!((owned[0], owned[1] + owned[2]), (1, 1), "the other has ended");
+        assert!(tree.nodes.iter().all(|node| node.used > 0 && node.blocks.len() * 4 == node.tokens));
+        bench.send(Command::Abort(running));
+    }
+    let mut bench = Bench::with(EngineSettings { prefix_cache: PrefixCache::Off, ..settings() }, babbler());
+    bench.ask("hello", seeded(1, 9));
+    bench.run();
+    assert_eq!(tree(&mut bench), CacheTree { index: "off".into(), ..Default::default() });
+}
