@@ -8,6 +8,8 @@ mod hostile;
 mod payloads;
 #[path = "support/terminal.rs"]
 mod terminal;
+#[path = "pty/ways_out.rs"]
+mod ways_out;
 
 use portable_pty::CommandBuilder;
 use std::process::Command;

@@ -4,7 +4,9 @@ use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system}
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up; nothing waits this long when all is well.
@@ -12,7 +14,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A program in a terminal, and what the terminal shows.
 pub struct Terminal {
-    pub master: Box<dyn MasterPty + Send>,
+    /// None once it is closed.
+    master: Option<Box<dyn MasterPty + Send>>,
+    reader: Option<JoinHandle<()>>,
+    closed: Arc<AtomicBool>,
     writer: Arc<Mutex<Box<dyn Write + Send>>>,
     pub child: Box<dyn Child + Send + Sync>,
     pub seen: Arc<Mutex<Seen>>,
@@ -54,9 +59,17 @@ impl Terminal {
         let parser = vt100::Parser::new(size(rows), size(columns), 1_000);
         let seen = Arc::new(Mutex::new(Seen { parser, raw: Vec::new() }));
         let (shared, answers) = (seen.clone(), writer.clone());
-        std::thread::spawn(move || {
+        let closed = Arc::new(AtomicBool::new(false));
+        let (stop, fd) = (closed.clone(), pair.master.as_raw_fd().unwrap());
+        let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(n @ 1..) = reader.read(&mut bytes) {
+            while !stop.load(Ordering::SeqCst) {
+                let mut ready = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                // SAFETY: one pollfd is there for the call.
+                if unsafe { libc::poll(&mut ready, 1, 20) } == 0 {
+                    continue;
+                }
+                let Ok(n @ 1..) = reader.read(&mut bytes) else { return };
                 let mut seen = shared.lock().unwrap();
                 seen.parser.process(&bytes[..n]);
                 seen.raw.extend(&bytes[..n]);
@@ -69,7 +82,7 @@ impl Terminal {
                 }
             }
         });
-        Self { master: pair.master, writer, child, seen }
+        Self { master: Some(pair.master), reader: Some(reader), closed, writer, child, seen }
     }
 
     pub fn ready(arguments: &[&str]) -> Self {
@@ -118,12 +131,41 @@ impl Terminal {
         assert_eq!(unsafe { libc::kill(pid, number) }, 0);
     }
 
+    /// The window is closed; what ran in it is still there.
+    pub fn close(&mut self) {
+        self.closed.store(true, Ordering::SeqCst);
+        // Nothing may stay open that leads to it.
+        self.reader.take().unwrap().join().unwrap();
+        *self.writer.lock().unwrap() = Box::new(std::io::sink());
+        self.master.take();
+    }
+
+    pub fn master(&self) -> &(dyn MasterPty + Send) {
+        &**self.master.as_ref().unwrap()
+    }
+
+    pub fn resize(&mut self, (columns, rows): (u16, u16)) {
+        let size = |n| NonZeroU16::new(n).unwrap();
+        let mut seen = self.seen.lock().unwrap();
+        self.master().resize(PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 }).unwrap();
+        seen.parser.screen_mut().set_size(size(rows), size(columns));
+    }
+
+    pub fn is_alternate(&self) -> bool {
+        self.seen.lock().unwrap().parser.screen().alternate_screen()
+    }
+
+    /// All that was written to the terminal.
+    pub fn written(&self) -> String {
+        String::from_utf8_lossy(&self.seen.lock().unwrap().raw).into_owned()
+    }
+
     pub fn exit_code(&mut self) -> u32 {
         self.child.wait().unwrap().exit_code()
     }
 
     pub fn is_raw(&self) -> bool {
-        let modes = self.master.get_termios().unwrap();
+        let modes = self.master().get_termios().unwrap();
         modes.local_flags.bits() & (libc::ICANON | libc::ECHO) == 0
     }
 
@@ -135,7 +177,7 @@ impl Terminal {
 
     /// The terminal as a shell would leave it for the next job.
     pub fn make_cooked(&self) {
-        let fd = self.master.as_raw_fd().unwrap();
+        let fd = self.master().as_raw_fd().unwrap();
         // SAFETY: fd is the open terminal, and modes is a whole termios that tcgetattr has filled.
         unsafe {
             let mut modes = std::mem::zeroed::<libc::termios>();
