@@ -22,6 +22,7 @@ mod picker;
 mod reasoning;
 mod sampling;
 mod scheduling;
+mod settle;
 mod transcript;
 
 use super::app::{App, Focus};
@@ -54,6 +55,7 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
         Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
         _ => {}
     }
+    settle::settle(buf);
     if app.options.ascii {
         ascii::replace(buf);
     }
