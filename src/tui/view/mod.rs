@@ -18,11 +18,13 @@ mod metrics;
 mod paint;
 mod panel;
 mod parallel;
+mod parameters;
 mod picker;
 mod reasoning;
 mod sampling;
 mod scheduling;
 mod transcript;
+mod waterfall;
 
 use super::app::{App, Focus};
 use super::overlay::Overlay;
