@@ -10,10 +10,14 @@ mod keys;
 mod models;
 mod mouse;
 mod overlay;
+mod params;
 mod replay;
+mod sampling;
 mod scheduling;
 
 pub use keys::EXAMPLE;
+pub use sampling::edited;
+pub use scheduling::origin;
 
 use super::app::{App, Effect, Message};
 use super::chat::Level;

@@ -18,12 +18,14 @@ mod metrics;
 mod paint;
 mod panel;
 mod parallel;
+mod parameters;
 mod picker;
 mod reasoning;
 mod sampling;
 mod scheduling;
 mod settle;
 mod transcript;
+mod waterfall;
 
 use super::app::{App, Focus};
 use super::overlay::Overlay;
