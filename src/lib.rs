@@ -19,6 +19,7 @@
 //! | [`model`] | model families over those operations; the `Runner` |
 //! | [`engine`] | intake, scheduler, the step loop, output |
 //! | [`tools`] | declared commands and MCP servers that a model may ask to have called |
+//! | [`sessions`] | conversations on disk, searched, exported and imported |
 //! | [`bench`](mod@bench) | speed measurements and their report |
 //! | [`tui`] | the screen |
 //! | [`script`] | everything without a screen |
@@ -39,6 +40,7 @@ pub mod parallel;
 pub mod protocol;
 pub mod sample;
 pub mod script;
+pub mod sessions;
 pub mod simulate;
 pub mod store;
 pub mod text;

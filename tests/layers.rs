@@ -26,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("engine", &["base", "config", "protocol", "text", "grammar", "sample", "kv", "model"]),
     ("simulate", &["base", "config", "protocol", "kv", "model", "sample", "engine"]),
     ("tools", &["base", "protocol"]),
+    ("sessions", &["base", "protocol"]),
     ("bench", &["base", "config", "protocol"]),
     ("tui", &["base", "config", "protocol"]),
     ("script", &["base", "config", "protocol"]),
