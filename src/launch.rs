@@ -1,6 +1,7 @@
 //! The wiring: with `open` and `store`, the only place that names files, devices, engine and front
 //! ends together. Each command is an arm of [`main`]; what it says is said in `script`, `bench` or `tui`.
 
+use crate::archive;
 use crate::config::{
     self, BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags,
     InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs,
@@ -10,9 +11,10 @@ use crate::grammar::{Compiler, GrammarError, State};
 use crate::measure;
 use crate::open;
 use crate::protocol::{
-    Grammar, Guided, Message, Prompt, Request, RequestId, Role, RunHow, ToolHandle, Tools,
+    Grammar, Guided, Message, Prompt, Request, RequestId, Role, RunHow, SessionHandle, ToolHandle, Tools,
 };
 use crate::script::{self, Piece, Printer, Quit, Status, Stdin, Tool, ToolRunner, View, written};
+use crate::sessions;
 use crate::store::{IfMissing, ReplayModels, ScreenModels, Store, Traces, tensor_rows};
 use crate::text::{ChatTemplate, Specials, TemplateError, TextModel};
 use crate::tools;
@@ -55,6 +57,7 @@ fn command(cli: Cli) -> Result<Status, Quit> {
         Command::Replay(args) => replay(&args),
         Command::Bench(BenchCommand::Speed(args)) => measure::speed(&args),
         Command::Bench(BenchCommand::Prefix(args)) => measure::prefix(&args),
+        Command::Sessions(command) => archive::command(&command),
         Command::Doctor(args) => doctor(args.json),
         Command::Paths { json } => paths(json),
         Command::Completions { shell } => {
@@ -68,7 +71,7 @@ fn command(cli: Cli) -> Result<Status, Quit> {
 /// What is known before any model is touched.
 pub struct Context {
     given: Vec<Given>,
-    paths: Option<Paths>,
+    pub paths: Option<Paths>,
     pub settings: Settings,
     pub store: Store,
 }
@@ -464,11 +467,13 @@ fn paths(json: bool) -> Result<Status, Quit> {
     let context = Context::read(Vec::new())?;
     let paths = context.paths.ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
     let (themes, history, tools) = (themes(&paths), history(&paths), tools_file(&paths));
+    let sessions = sessions_file(&paths);
     let mut all: Vec<(&str, &Path)> = vec![
         ("config", &paths.config),
         ("themes", &themes),
         ("tools", &tools),
         ("data", &paths.data),
+        ("sessions", &sessions),
         ("models", &context.store.dirs.root),
         ("state", &paths.state),
         ("history", &history),
@@ -480,6 +485,10 @@ fn paths(json: bool) -> Result<Status, Quit> {
 
 fn themes(paths: &Paths) -> PathBuf {
     paths.config.with_file_name("themes")
+}
+
+pub fn sessions_file(paths: &Paths) -> PathBuf {
+    paths.data.join("sessions.db")
 }
 
 fn history(paths: &Paths) -> PathBuf {
@@ -496,11 +505,14 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let mut flags = args.sampling.given();
     flags.extend(args.engine.given());
     flags.extend(args.chat.given());
+    flags.extend(args.given());
     let context = Context::read(flags)?;
+    let resumed = archive::resumed(&args, &context)?;
     let chat_template = args.chat.chat_template.as_deref().map(script::read_file).transpose()?;
     // A model that the person chose; without one the screen opens what is at hand, or offers the default.
     let chosen = *context.settings.origin("model") != Origin::BuiltIn;
-    let model = args.model.or_else(|| chosen.then(|| context.settings.options.model.clone()));
+    let model =
+        args.model.or(resumed.model).or_else(|| chosen.then(|| context.settings.options.model.clone()));
     let found = context.store.find(model.as_deref().unwrap_or(&context.settings.options.model)).ok();
     let settings = match found.and_then(|found| Gguf::inspect(&found.path).ok()) {
         Some(file) => context.settings_for(&file),
@@ -515,6 +527,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
         params: sampling,
         thinking: options.thinking.clone(),
         scheduler: options.engine.scheduler.clone(),
+        sessions: resumed.options,
         origins,
         theme: options.theme,
         themes: context.paths.as_ref().map(themes),
@@ -529,7 +542,8 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let traces = args.trace.as_deref().map(|path| Traces::to(path).map_err(|e| no_trace(path, &e)));
     let models = ScreenModels::new(context.store, chat_template, settings).traced(traces.transpose()?);
     let tools = tools(args.tools.or(options.tools_file).as_deref(), context.paths.as_ref())?;
-    show(screen, Box::new(models), tools)
+    let sessions = sessions::open(screen.sessions.file.clone());
+    show(screen, Box::new(models), tools, Some(sessions))
 }
 
 /// The keeper of the tools: those of a file that was named, else of the user's own.
@@ -573,11 +587,16 @@ fn replay(args: &ReplayArgs) -> Result<Status, Quit> {
         ascii: settings.ascii,
         ..ScreenOptions::default()
     };
-    show(screen, Box::new(models), None)
+    show(screen, Box::new(models), None, None)
 }
 
-fn show(screen: ScreenOptions, models: Box<dyn Models>, tools: Option<ToolHandle>) -> Result<Status, Quit> {
-    match tui::run(screen, models, tools) {
+fn show(
+    screen: ScreenOptions,
+    models: Box<dyn Models>,
+    tools: Option<ToolHandle>,
+    sessions: Option<SessionHandle>,
+) -> Result<Status, Quit> {
+    match tui::run(screen, models, tools, sessions) {
         Ok(Ended::Quit) => Ok(Status::Done),
         Ok(Ended::Signal(number)) => Err(Quit::new(
             if number == 2 { Status::Interrupted } else { Status::Terminated },

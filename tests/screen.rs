@@ -10,6 +10,8 @@ mod debugger;
 mod fake_engine;
 #[path = "screen/guided.rs"]
 mod guided;
+#[path = "screen/sessions.rs"]
+mod sessions;
 #[path = "screen/settings.rs"]
 mod settings;
 #[path = "screen/tools.rs"]
@@ -19,8 +21,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use fake_engine::{FakeEngine, model_info};
 use glassbox::protocol::*;
 use glassbox::tui::{
-    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions, Theme,
-    draw, update,
+    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions,
+    SessionOptions, Theme, draw, update,
 };
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -20,8 +20,9 @@ mod sampling_flags;
 mod settings;
 
 pub use cli::{
-    Against, BenchCommand, Cli, Command, DoctorArgs, GrammarArgs, InspectCommand, LogitsArgs, ModelsCommand,
-    PrefixArgs, ReplayArgs, ScoreArgs, ScreenArgs, SpeedArgs, TemplateArgs, TokenizeArgs,
+    Against, BenchCommand, Cli, Command, DoctorArgs, ExportArgs, GrammarArgs, InspectCommand, LogitsArgs,
+    ModelsCommand, PrefixArgs, ReplayArgs, ScoreArgs, ScreenArgs, SessionsCommand, SpeedArgs, TemplateArgs,
+    TokenizeArgs,
 };
 pub use compared::{Compared, Comparison};
 pub use file::{ConfigError, from_environment, from_file};

@@ -1,6 +1,7 @@
 //! A list that is narrowed by typing: the palette, models, themes, sessions, presets, finds.
 
 use super::keymap::Action;
+use crate::protocol::SessionId;
 
 /// An entry, and what choosing it does.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +22,7 @@ pub enum Choice {
     /// Put into the input, to be gone on with.
     Draft(String),
     Tab(usize),
+    Session(SessionId),
 }
 
 pub struct Picker {
