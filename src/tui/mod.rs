@@ -17,6 +17,7 @@ mod history;
 mod hits;
 mod keymap;
 mod meter;
+mod outlet;
 mod overlay;
 mod panels;
 mod picker;

@@ -22,6 +22,7 @@ mod picker;
 mod reasoning;
 mod sampling;
 mod scheduling;
+mod settle;
 mod tabs;
 mod transcript;
 
@@ -56,6 +57,7 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
         Some(Overlay::Sessions(list)) => picker::draw(app, &list.picker, area, buf),
         _ => {}
     }
+    settle::settle(buf);
     if app.options.ascii {
         ascii::replace(buf);
     }
