@@ -1,0 +1,219 @@
+//! What of a chat is saved: the chat is compared with it, and the difference is what there is to save.
+//! So nobody who changes a chat has to think of saving.
+
+use super::calls::Call;
+use super::chat::{Answer, Entry, Turn};
+use super::stored;
+use crate::protocol::{SeqId, SessionChange, SessionId, SessionKey, StoredTurn, TurnNumber};
+use std::collections::HashMap;
+
+/// A chat as it was when it was last compared.
+#[derive(Default)]
+pub struct Saved {
+    /// None: nothing of it was ever saved.
+    pub key: Option<SessionKey>,
+    /// Known when it is on disk.
+    pub id: Option<SessionId>,
+    turns: HashMap<TurnNumber, SavedTurn>,
+    /// Turns have been numbered up to here.
+    last: TurnNumber,
+    title: String,
+    system: Option<String>,
+    /// Comparisons: a turn that was not met in the newest is gone.
+    round: u64,
+}
+
+struct SavedTurn {
+    shape: Shape,
+    answers: Vec<SavedAnswer>,
+    round: u64,
+}
+
+/// What tells that a turn is another than before. A text is known by where it lies and its length: a
+/// new one lies elsewhere.
+#[derive(PartialEq)]
+struct Shape {
+    parent: Option<TurnNumber>,
+    place: u32,
+    in_view: bool,
+    text: (usize, usize),
+    queued: bool,
+    side: bool,
+    held: bool,
+    calls: usize,
+}
+
+#[derive(PartialEq)]
+struct SavedAnswer {
+    seq: SeqId,
+    text: usize,
+    reasoning: usize,
+    calls: usize,
+    ended: bool,
+}
+
+/// Where in the tree a list of entries hangs.
+#[derive(Clone, Copy)]
+struct Branch {
+    parent: Option<TurnNumber>,
+    place: u32,
+    in_view: bool,
+}
+
+impl Saved {
+    /// What became different since the last comparison. `model` is who answers now.
+    pub fn changes(&mut self, entries: &mut [Entry], model: &str) -> Vec<SessionChange> {
+        let mut changes = Vec::new();
+        self.round += 1;
+        self.number(entries);
+        self.list(entries, Branch { parent: None, place: 0, in_view: true }, model, &mut changes);
+        let round = self.round;
+        let gone = |saved: &SavedTurn| saved.round != round;
+        let mut numbers: Vec<_> = self.turns.iter().filter(|(_, s)| gone(s)).map(|(n, _)| *n).collect();
+        numbers.sort_unstable();
+        self.turns.retain(|_, saved| !gone(saved));
+        changes.extend(numbers.into_iter().map(SessionChange::TurnGone));
+        changes
+    }
+
+    /// Whether the session as a whole was called and told otherwise before.
+    pub fn renamed(&mut self, title: &str, system: Option<&str>) -> bool {
+        if self.title == title && self.system.as_deref() == system {
+            return false;
+        }
+        (self.title, self.system) = (title.to_owned(), system.map(str::to_owned));
+        true
+    }
+
+    /// Nothing of it is on disk any more.
+    pub fn forget(&mut self) {
+        *self = Self { key: self.key, id: self.id, last: self.last, ..Self::default() };
+    }
+
+    /// Every turn has a number, for ever.
+    fn number(&mut self, entries: &mut [Entry]) {
+        for turn in entries.iter_mut().filter_map(turn_mut) {
+            match turn.number {
+                Some(number) => self.last = self.last.max(number),
+                None => {
+                    self.last += 1;
+                    turn.number = Some(self.last);
+                }
+            }
+            let Turn { versions, .. } = turn;
+            for list in versions.before.iter_mut().chain(&mut versions.after) {
+                self.number(list);
+            }
+        }
+    }
+
+    fn list(&mut self, entries: &[Entry], mut at: Branch, model: &str, changes: &mut Vec<SessionChange>) {
+        for entry in entries {
+            let Entry::Turn(turn) = entry else { continue };
+            let before = turn.versions.before.len() as u32;
+            for (place, list) in (0..).zip(&turn.versions.before) {
+                self.list(list, Branch { place, in_view: false, ..at }, model, changes);
+            }
+            let here = Branch { place: at.place + before, ..at };
+            self.turn(turn, here, model, changes);
+            for (place, list) in (here.place + 1..).zip(&turn.versions.after) {
+                self.list(list, Branch { place, in_view: false, ..at }, model, changes);
+            }
+            at = Branch { parent: turn.number, place: 0, in_view: true };
+        }
+    }
+
+    fn turn(&mut self, turn: &Turn, at: Branch, model: &str, changes: &mut Vec<SessionChange>) {
+        let Some(number) = turn.number else { return };
+        let shape = Shape::of(turn, at);
+        let before = self.turns.remove(&number);
+        if before.as_ref().is_none_or(|saved| saved.shape != shape) {
+            let whole = StoredTurn {
+                number,
+                parent: at.parent,
+                place: at.place,
+                in_view: at.in_view,
+                ..stored::turn(turn)
+            };
+            changes.push(SessionChange::Turn(Box::new(whole)));
+        }
+        let before = before.map(|saved| saved.answers).unwrap_or_default();
+        if before.len() > turn.answers.len() {
+            changes.push(SessionChange::Answers { turn: number, count: turn.answers.len() });
+        }
+        let answers = turn.answers.iter().enumerate().map(|(index, answer)| {
+            changes.extend(goes_on(number, index, before.get(index), answer, model));
+            SavedAnswer::of(answer)
+        });
+        let answers = answers.collect();
+        self.turns.insert(number, SavedTurn { shape, answers, round: self.round });
+    }
+}
+
+fn turn_mut(entry: &mut Entry) -> Option<&mut Turn> {
+    if let Entry::Turn(turn) = entry { Some(turn) } else { None }
+}
+
+/// What an answer was given since: a piece where it only grew, else all of it.
+fn goes_on(
+    turn: TurnNumber,
+    index: usize,
+    before: Option<&SavedAnswer>,
+    answer: &Answer,
+    model: &str,
+) -> Vec<SessionChange> {
+    let now = SavedAnswer::of(answer);
+    let grew = |b: &&SavedAnswer| {
+        let is_same = b.seq == now.seq && !b.ended && !now.ended;
+        is_same && b.text <= now.text && b.reasoning <= now.reasoning
+    };
+    let Some(before) = before.filter(grew) else {
+        if before == Some(&now) {
+            return Vec::new();
+        }
+        return vec![SessionChange::Answer { turn, index, answer: Box::new(stored::answer(answer, model)) }];
+    };
+    let mut changes = Vec::new();
+    if before.text < now.text || before.reasoning < now.reasoning {
+        let text = answer.text.get(before.text..).unwrap_or_default().to_owned();
+        let reasoning = answer.reasoning.get(before.reasoning..).unwrap_or_default().to_owned();
+        changes.push(SessionChange::More { turn, index, text, reasoning });
+    }
+    if before.calls != now.calls {
+        changes.push(SessionChange::ToolCalls { turn, index, calls: answer.tool_calls.clone() });
+    }
+    changes
+}
+
+impl Shape {
+    fn of(turn: &Turn, at: Branch) -> Self {
+        Self {
+            parent: at.parent,
+            place: at.place,
+            in_view: at.in_view,
+            text: (turn.text.as_ptr() as usize, turn.text.len()),
+            queued: turn.queued,
+            side: turn.side,
+            held: turn.held,
+            calls: turn.calls.iter().map(|call| 1 + 2 * weight(call)).sum(),
+        }
+    }
+}
+
+/// A call is checked, planned, and done, in this order and once.
+fn weight(call: &Call) -> usize {
+    usize::from(call.plan.is_some()) + 2 * usize::from(call.is_done())
+}
+
+impl SavedAnswer {
+    fn of(answer: &Answer) -> Self {
+        let calls = answer.tool_calls.iter().map(|c| 1 + c.id.len() + c.name.len() + c.arguments.len());
+        Self {
+            seq: answer.seq,
+            text: answer.text.len(),
+            reasoning: answer.reasoning.len(),
+            calls: calls.sum(),
+            ended: answer.outcome.is_some(),
+        }
+    }
+}
