@@ -21,6 +21,8 @@ pub struct Saved {
     system: Option<String>,
     /// Comparisons: a turn that was not met in the newest is gone.
     round: u64,
+    /// In this one.
+    met: usize,
 }
 
 struct SavedTurn {
@@ -64,16 +66,23 @@ impl Saved {
     /// What became different since the last comparison. `model` is who answers now.
     pub fn changes(&mut self, entries: &mut [Entry], model: &str) -> Vec<SessionChange> {
         let mut changes = Vec::new();
-        self.round += 1;
+        (self.round, self.met) = (self.round + 1, 0);
         self.number(entries);
         self.list(entries, Branch { parent: None, place: 0, in_view: true }, model, &mut changes);
+        if self.met < self.turns.len() {
+            self.take_away(&mut changes);
+        }
+        changes
+    }
+
+    /// Turns that were there, and were not met.
+    fn take_away(&mut self, changes: &mut Vec<SessionChange>) {
         let round = self.round;
         let gone = |saved: &SavedTurn| saved.round != round;
         let mut numbers: Vec<_> = self.turns.iter().filter(|(_, s)| gone(s)).map(|(n, _)| *n).collect();
         numbers.sort_unstable();
         self.turns.retain(|_, saved| !gone(saved));
         changes.extend(numbers.into_iter().map(SessionChange::TurnGone));
-        changes
     }
 
     /// Whether the session as a whole was called and told otherwise before.
@@ -126,6 +135,13 @@ impl Saved {
     fn turn(&mut self, turn: &Turn, at: Branch, model: &str, changes: &mut Vec<SessionChange>) {
         let Some(number) = turn.number else { return };
         let shape = Shape::of(turn, at);
+        self.met += 1;
+        if let Some(saved) = self.turns.get_mut(&number) {
+            saved.round = self.round;
+            if saved.shape == shape && saved.has(&turn.answers) {
+                return;
+            }
+        }
         let before = self.turns.remove(&number);
         if before.as_ref().is_none_or(|saved| saved.shape != shape) {
             let whole = StoredTurn {
@@ -183,6 +199,13 @@ fn goes_on(
         changes.push(SessionChange::ToolCalls { turn, index, calls: answer.tool_calls.clone() });
     }
     changes
+}
+
+impl SavedTurn {
+    fn has(&self, answers: &[Answer]) -> bool {
+        let same = |(saved, answer): (&SavedAnswer, &Answer)| *saved == SavedAnswer::of(answer);
+        self.answers.len() == answers.len() && self.answers.iter().zip(answers).all(same)
+    }
 }
 
 impl Shape {
