@@ -109,15 +109,6 @@ impl Store {
         Ok(change.commit()?)
     }
 
-    /// Everything that was said, but not that there is a session.
-    ///
-    /// # Errors
-    /// As [`Store::save`].
-    pub fn empty(&mut self, id: SessionId) -> Result<(), StoreError> {
-        self.connection.execute("DELETE FROM turns WHERE session = ?", [id.0])?;
-        Ok(())
-    }
-
     /// The newest first.
     ///
     /// # Errors
