@@ -3,7 +3,7 @@
 
 use crate::config::{ExportArgs, ScreenArgs, SessionsCommand};
 use crate::launch::{Context, sessions_file};
-use crate::protocol::{SessionFormat, SessionId, SessionRow, StoredSession, WhichSession};
+use crate::protocol::{SessionFormat, SessionId, StoredSession, WhichSession};
 use crate::script::{self, Quit, Status, written};
 use crate::sessions::{self, Store, StoreError, TransferError};
 use crate::tui::SessionOptions;
@@ -22,18 +22,17 @@ pub fn resumed(args: &ScreenArgs, context: &Context) -> Result<Resumed, Quit> {
     let file = context.paths().filter(|_| kept).map(sessions_file);
     let mut resumed =
         Resumed { options: SessionOptions { on: true, file: file.clone(), resume: None }, model: None };
-    let (Some(file), true) = (file, args.resume || args.session.is_some()) else {
-        return match &args.session {
-            Some(_) => {
-                Err(Quit::new(Status::Usage, "sessions are not kept: --no-save, or save_sessions = false"))
-            }
-            None => Ok(resumed),
-        };
+    if !args.resume && args.session.is_none() {
+        return Ok(resumed);
+    }
+    let Some(file) = file else {
+        let why = "sessions are not kept: --no-save, or save_sessions = false";
+        return Err(Quit::new(Status::Usage, why));
     };
     if let Some(wanted) = &args.session {
         let store = existing(&file)?;
         let id = store.named(wanted).map_err(quit)?;
-        resumed.model = row(&store, id).map(|row| row.model);
+        resumed.model = store.row(id).ok().map(|row| row.model);
         resumed.options.resume = Some(WhichSession::Id(id));
     } else {
         // A file that cannot be read is the screen's to tell of: the chat goes on.
@@ -74,14 +73,14 @@ pub fn command(command: &SessionsCommand) -> Result<Status, Quit> {
             let mut store = Store::open(&file).map_err(quit)?;
             let ids = read.iter().map(|session| store.add(&fresh(session)));
             let ids = ids.collect::<Result<Vec<_>, _>>().map_err(quit)?;
-            let rows: Vec<_> = ids.iter().filter_map(|id| row(&store, *id)).collect();
+            let rows: Vec<_> = ids.iter().filter_map(|id| store.row(*id).ok()).collect();
             script::print_sessions(&mut out, &rows, *json)
         }
         SessionsCommand::Rm { sessions, json } => {
             let mut store = existing(&file)?;
             let ids = sessions.iter().map(|wanted| store.named(wanted).map_err(quit));
             let ids = ids.collect::<Result<Vec<_>, _>>()?;
-            let rows: Vec<_> = ids.iter().filter_map(|id| row(&store, *id)).collect();
+            let rows: Vec<_> = ids.iter().filter_map(|id| store.row(*id).ok()).collect();
             for id in &ids {
                 if !sessions::is_free(&file, *id) {
                     let why = format!("session {} is open in another glassbox", id.0);
@@ -129,10 +128,6 @@ fn load(file: &Path, wanted: &str) -> Result<(SessionId, StoredSession), Quit> {
     let store = existing(file)?;
     let id = store.named(wanted).map_err(quit)?;
     Ok((id, store.load(id).map_err(quit)?))
-}
-
-fn row(store: &Store, id: SessionId) -> Option<SessionRow> {
-    store.list().ok()?.into_iter().find(|row| row.id == id)
 }
 
 fn quit(error: StoreError) -> Quit {

@@ -246,7 +246,7 @@ pub enum SessionEvent {
         key: SessionKey,
         id: SessionId,
     },
-    /// Nothing of this session is on disk any more: all of it has to be sent again.
+    /// Not all of this session may be on disk any more: all of it has to be sent again.
     SendAgain(SessionKey),
     Deleted(SessionId),
     /// A session is not deleted.

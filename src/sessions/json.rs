@@ -76,7 +76,10 @@ fn read_own(own: &Value) -> Result<StoredSession, String> {
     let session = own.get("session").unwrap_or(&Value::Null);
     let mut session = StoredSession::deserialize(session).map_err(|e| format!("/glassbox/session: {e}"))?;
     session.turns.sort_by_key(|turn| turn.number);
-    Ok(session)
+    match session.turns.windows(2).find(|two| two[0].number == two[1].number) {
+        Some(two) => Err(format!("/glassbox/session/turns: two have the number {}", two[0].number)),
+        None => Ok(session),
+    }
 }
 
 fn message(at: &str, value: &Value) -> Result<Message, String> {

@@ -31,6 +31,7 @@ pub fn open(file: Option<PathBuf>) -> SessionHandle {
         unsaved: Vec::new(),
         closing: Vec::new(),
         troubled: None,
+        rescued: false,
         events,
     };
     std::thread::spawn(move || keeper.live(inbox));
@@ -47,6 +48,8 @@ struct Keeper {
     closing: Vec<SessionKey>,
     /// When saving last failed.
     troubled: Option<Instant>,
+    /// A damaged file was set aside.
+    rescued: bool,
     events: UnboundedSender<SessionEvent>,
 }
 
@@ -184,18 +187,18 @@ impl Keeper {
     fn rescue(&mut self, why: &StoreError) {
         let Some(file) = self.file.clone() else { return };
         self.store = None;
+        // A disk that breaks every file is not helped by more of them.
+        if std::mem::replace(&mut self.rescued, true) {
+            return self.trouble(why);
+        }
         let rescued = match damage::rescue(&file) {
             Ok(rescued) => rescued,
             Err(why) => return self.trouble(&why),
         };
-        let damage::Rescued { mut store, aside, sessions, lost } = rescued;
+        let damage::Rescued { store, aside, sessions, lost } = rescued;
         // What was never written is all here; of the others only the front end has all.
         self.unsaved.retain(|(key, _)| !self.open.contains_key(key));
-        for (key, open) in &self.open {
-            if store.empty(open.id).is_ok() {
-                self.tell(SessionEvent::SendAgain(*key));
-            }
-        }
+        self.open.keys().for_each(|key| self.tell(SessionEvent::SendAgain(*key)));
         self.store = Some(store);
         let rest = if lost > 0 { format!("; {lost} could not be read") } else { String::new() };
         self.tell(SessionEvent::Note(format!(

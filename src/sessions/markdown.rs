@@ -85,7 +85,8 @@ fn plain(lines: &[&str]) -> String {
 /// What is wrong, and in which line.
 pub fn read(text: &str) -> Result<StoredSession, String> {
     let text = text.replace("\r\n", "\n");
-    let lines: Vec<&str> = text.split('\n').collect();
+    // Whatever the last part is, it ends as the others do.
+    let lines: Vec<&str> = text.strip_suffix('\n').unwrap_or(&text).split('\n').collect();
     match lines.iter().any(|line| line.starts_with(MARK)) {
         true => read_own(&lines),
         false => read_foreign(&lines),
@@ -142,10 +143,9 @@ fn said(body: &[&str]) -> String {
     plain(between(body))
 }
 
-/// What [`write`] puts around a text: an empty line before, and two line ends after.
+/// What [`write`] puts around a text: an empty line before, and one after.
 fn between<'a, 'b>(body: &'a [&'b str]) -> &'a [&'b str] {
     let body = if let ["", rest @ ..] = body { rest } else { body };
-    let body = if let [rest @ .., ""] = body { rest } else { body };
     if let [rest @ .., ""] = body { rest } else { body }
 }
 
@@ -156,7 +156,7 @@ fn more(message: &mut Message, name: &str, about: &Value, body: &[&str]) -> Opti
             let inside = body.iter().position(|line| *line == DETAILS).map_or(0, |at| at + 1);
             let end = body.iter().rposition(|line| *line == "</details>").unwrap_or(body.len());
             let inside = body.get(inside..end).unwrap_or_default();
-            message.reasoning = Some(plain(trimmed(inside)));
+            message.reasoning = Some(plain(between(inside)));
         }
         _ => {
             let (id, name) = (string(about, "id"), string(about, "name"));
@@ -164,11 +164,6 @@ fn more(message: &mut Message, name: &str, about: &Value, body: &[&str]) -> Opti
         }
     }
     Some(())
-}
-
-fn trimmed<'a, 'b>(body: &'a [&'b str]) -> &'a [&'b str] {
-    let body = if let ["", rest @ ..] = body { rest } else { body };
-    if let [rest @ .., ""] = body { rest } else { body }
 }
 
 fn tool(about: &Value, body: &[&str]) -> Option<Message> {

@@ -1,7 +1,8 @@
 //! A plain list of messages, as chat APIs know it -> turns.
 
 use crate::protocol::{
-    Message, Role, StoredAnswer, StoredCall, StoredSession, StoredTurn, ToolCall, ToolEnd, ToolResult,
+    FinishReason, Message, Outcome, Role, SamplingParams, StoredAnswer, StoredCall, StoredSession,
+    StoredTurn, Timings, ToolCall, ToolEnd, ToolResult, Usage,
 };
 use std::collections::HashMap;
 
@@ -56,8 +57,21 @@ fn assistant(turns: &mut Vec<StoredTurn>, message: Message) {
             text: message.content,
             reasoning: message.reasoning.unwrap_or_default(),
             tool_calls: message.tool_calls,
+            outcome: Some(Box::new(whole())),
             ..StoredAnswer::default()
         }),
+    }
+}
+
+/// Nothing is known of how it came about, but that it is not cut off.
+fn whole() -> Outcome {
+    Outcome {
+        reason: FinishReason::Stop,
+        usage: Usage::default(),
+        timings: Timings::default(),
+        seed: 0,
+        params: SamplingParams::default(),
+        beam: None,
     }
 }
 

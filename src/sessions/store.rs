@@ -109,24 +109,26 @@ impl Store {
         Ok(change.commit()?)
     }
 
-    /// Everything that was said, but not that there is a session.
-    ///
-    /// # Errors
-    /// As [`Store::save`].
-    pub fn empty(&mut self, id: SessionId) -> Result<(), StoreError> {
-        self.connection.execute("DELETE FROM turns WHERE session = ?", [id.0])?;
-        Ok(())
-    }
-
     /// The newest first.
     ///
     /// # Errors
     /// The file cannot be read.
     pub fn list(&self) -> Result<Vec<SessionRow>, StoreError> {
-        let sql = format!("{ROW} ORDER BY s.updated_ms DESC, s.id DESC LIMIT {MOST}");
+        self.rows(MOST)
+    }
+
+    fn rows(&self, most: i64) -> Result<Vec<SessionRow>, StoreError> {
+        let sql = format!("{ROW} ORDER BY s.updated_ms DESC, s.id DESC LIMIT ?");
         let mut all = self.connection.prepare_cached(&sql)?;
-        let rows = all.query_map([], row)?.collect::<Result<_, _>>()?;
+        let rows = all.query_map([most], row)?.collect::<Result<_, _>>()?;
         Ok(rows)
+    }
+
+    /// # Errors
+    /// There is none, or the file cannot be read.
+    pub fn row(&self, id: SessionId) -> Result<SessionRow, StoreError> {
+        let found = self.connection.query_row(&format!("{ROW} WHERE s.id = ?"), [id.0], row).optional()?;
+        found.ok_or_else(|| StoreError::NoSession(id.0.to_string()))
     }
 
     /// Sessions in which every word is found, or begins one, in one message or in the title.
@@ -173,7 +175,7 @@ impl Store {
     /// None, or several.
     pub fn named(&self, wanted: &str) -> Result<SessionId, StoreError> {
         let wanted = wanted.trim();
-        let all = self.list()?;
+        let all = self.rows(i64::MAX)?;
         if let Some(row) = all.iter().find(|row| row.id.0.to_string() == wanted) {
             return Ok(row.id);
         }

@@ -21,6 +21,8 @@ pub struct Saved {
     system: Option<String>,
     /// Comparisons: a turn that was not met in the newest is gone.
     round: u64,
+    /// In this one.
+    met: usize,
 }
 
 struct SavedTurn {
@@ -64,16 +66,23 @@ impl Saved {
     /// What became different since the last comparison. `model` is who answers now.
     pub fn changes(&mut self, entries: &mut [Entry], model: &str) -> Vec<SessionChange> {
         let mut changes = Vec::new();
-        self.round += 1;
+        (self.round, self.met) = (self.round + 1, 0);
         self.number(entries);
         self.list(entries, Branch { parent: None, place: 0, in_view: true }, model, &mut changes);
+        if self.met < self.turns.len() {
+            self.take_away(&mut changes);
+        }
+        changes
+    }
+
+    /// Turns that were there, and were not met.
+    fn take_away(&mut self, changes: &mut Vec<SessionChange>) {
         let round = self.round;
         let gone = |saved: &SavedTurn| saved.round != round;
         let mut numbers: Vec<_> = self.turns.iter().filter(|(_, s)| gone(s)).map(|(n, _)| *n).collect();
         numbers.sort_unstable();
         self.turns.retain(|_, saved| !gone(saved));
         changes.extend(numbers.into_iter().map(SessionChange::TurnGone));
-        changes
     }
 
     /// Whether the session as a whole was called and told otherwise before.
@@ -126,6 +135,13 @@ impl Saved {
     fn turn(&mut self, turn: &Turn, at: Branch, model: &str, changes: &mut Vec<SessionChange>) {
         let Some(number) = turn.number else { return };
         let shape = Shape::of(turn, at);
+        self.met += 1;
+        if let Some(saved) = self.turns.get_mut(&number) {
+            saved.round = self.round;
+            if saved.shape == shape && saved.has(&turn.answers) {
+                return;
+            }
+        }
         let before = self.turns.remove(&number);
         if before.as_ref().is_none_or(|saved| saved.shape != shape) {
             let whole = StoredTurn {
@@ -185,6 +201,13 @@ fn goes_on(
     changes
 }
 
+impl SavedTurn {
+    fn has(&self, answers: &[Answer]) -> bool {
+        let same = |(saved, answer): (&SavedAnswer, &Answer)| *saved == SavedAnswer::of(answer);
+        self.answers.len() == answers.len() && self.answers.iter().zip(answers).all(same)
+    }
+}
+
 impl Shape {
     fn of(turn: &Turn, at: Branch) -> Self {
         Self {
@@ -215,5 +238,99 @@ impl SavedAnswer {
             calls: calls.sum(),
             ended: answer.outcome.is_some(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::SamplingParams;
+    use std::time::Duration;
+
+    fn said(text: &str) -> Turn {
+        let mut turn = Turn::new(text);
+        turn.answers.push(Answer::new(SeqId::default(), SamplingParams::default(), Duration::ZERO));
+        turn
+    }
+
+    /// Number, parent, place, whether in view, text.
+    type Row = (TurnNumber, Option<TurnNumber>, u32, bool, String);
+
+    fn turns(changes: &[SessionChange]) -> Vec<Row> {
+        let row = |change: &SessionChange| match change {
+            SessionChange::Turn(t) => Some((t.number, t.parent, t.place, t.in_view, t.text.clone())),
+            _ => None,
+        };
+        changes.iter().filter_map(row).collect()
+    }
+
+    #[test]
+    fn versions_are_branches_of_one_tree_and_only_what_moved_is_told() {
+        let mut saved = Saved::default();
+        let mut entries = vec![Entry::Turn(said("a")), Entry::Turn(said("b"))];
+        saved.changes(&mut entries, "m");
+        assert!(saved.changes(&mut entries, "m").is_empty());
+        // The first message is said differently: what was, and what followed, stands before it.
+        let before = std::mem::take(&mut entries);
+        let mut other = said("c");
+        other.versions.before.push(before);
+        entries.push(Entry::Turn(other));
+        let moved = turns(&saved.changes(&mut entries, "m"));
+        let expected = [(1, None, 0, false, "a".to_owned()), (3, None, 1, true, "c".to_owned())];
+        assert_eq!(moved, expected, "the second still follows the first");
+        assert!(saved.changes(&mut entries, "m").is_empty());
+        // And the first comes back into view.
+        let Some(Entry::Turn(mut now)) = entries.pop() else { return };
+        entries = now.versions.before.remove(0);
+        if let Some(Entry::Turn(first)) = entries.first_mut() {
+            first.versions.after.push(vec![Entry::Turn(now)]);
+        }
+        let moved = turns(&saved.changes(&mut entries, "m"));
+        let expected = [(1, None, 0, true, "a".to_owned()), (3, None, 1, false, "c".to_owned())];
+        assert_eq!(moved, expected);
+    }
+
+    #[test]
+    fn a_turn_that_is_put_between_others_moves_those_behind_it() {
+        let mut saved = Saved::default();
+        let mut entries = vec![Entry::Turn(said("a")), Entry::Turn(said("waits"))];
+        saved.changes(&mut entries, "m");
+        entries.insert(1, Entry::Turn(said("results")));
+        let changes = saved.changes(&mut entries, "m");
+        let parents: Vec<_> = turns(&changes).iter().map(|row| (row.0, row.1)).collect();
+        assert_eq!(parents, [(3, Some(1)), (2, Some(3))]);
+        entries.remove(1);
+        let changes = saved.changes(&mut entries, "m");
+        assert_eq!(changes.last(), Some(&SessionChange::TurnGone(3)));
+    }
+
+    #[test]
+    fn an_answer_that_grows_is_told_in_pieces_and_another_one_as_a_whole() {
+        let mut saved = Saved::default();
+        let mut entries = vec![Entry::Turn(said("a"))];
+        saved.changes(&mut entries, "m");
+        let answer = |entries: &mut [Entry], act: fn(&mut Answer)| {
+            if let Some(Entry::Turn(turn)) = entries.first_mut() {
+                act(&mut turn.answers[0]);
+            }
+        };
+        answer(&mut entries, |a| a.text += "one");
+        answer(&mut entries, |a| a.reasoning += "hm");
+        let more = |text: &str, reasoning: &str| SessionChange::More {
+            turn: 1,
+            index: 0,
+            text: text.into(),
+            reasoning: reasoning.into(),
+        };
+        assert_eq!(saved.changes(&mut entries, "m"), [more("one", "hm")]);
+        answer(&mut entries, |a| a.text += " two");
+        assert_eq!(saved.changes(&mut entries, "m"), [more(" two", "")]);
+        answer(&mut entries, |a| a.seq.request.0 = 7);
+        let whole = saved.changes(&mut entries, "m");
+        assert!(matches!(&whole[..], [SessionChange::Answer { answer, .. }] if answer.text == "one two"));
+        if let Some(Entry::Turn(turn)) = entries.first_mut() {
+            turn.answers.clear();
+        }
+        assert_eq!(saved.changes(&mut entries, "m"), [SessionChange::Answers { turn: 1, count: 0 }]);
     }
 }

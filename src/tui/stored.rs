@@ -20,7 +20,9 @@ pub fn title(chat: &Chat) -> String {
     }
     let first = chat.turns().find(|turn| !turn.text.trim().is_empty());
     let line = first.and_then(|turn| turn.text.lines().find(|line| !line.trim().is_empty()));
-    format::fit(sanitize::one_line(line.unwrap_or_default()).trim(), TITLE)
+    // A line may be a whole book.
+    let beginning: String = line.unwrap_or_default().trim_start().chars().take(4 * TITLE).collect();
+    format::fit(sanitize::one_line(&beginning).trim_end(), TITLE)
 }
 
 /// Without its answers and its place.
@@ -63,7 +65,11 @@ pub fn answer(answer: &Answer, model: &str) -> StoredAnswer {
 pub struct Ids<'a> {
     pub request: &'a mut u64,
     pub call: &'a mut u64,
+    /// Versions of versions: nobody makes so many, but a file might.
+    pub depth: usize,
 }
+
+const DEEPEST: usize = 200;
 
 /// A chat of what is stored, and how many of its answers were cut off.
 pub fn chat(session: StoredSession, mut ids: Ids<'_>) -> (Chat, usize) {
@@ -98,12 +104,14 @@ fn entries(
         let Some(stored) = versions.pop() else { break };
         let number = stored.number;
         let mut turn = read_turn(stored, ids);
+        ids.depth += 1;
         let mut others = |all: Vec<StoredTurn>| -> Vec<Vec<Entry>> {
-            let alone = |one: StoredTurn| entries(vec![one], children, ids);
-            all.into_iter().map(alone).collect()
+            let all = if ids.depth < DEEPEST { all } else { Vec::new() };
+            all.into_iter().map(|one| entries(vec![one], children, ids)).collect()
         };
         turn.versions.before = others(versions);
         turn.versions.after = others(after);
+        ids.depth -= 1;
         list.push(Entry::Turn(turn));
         versions = children.remove(&Some(number)).unwrap_or_default();
     }

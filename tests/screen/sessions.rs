@@ -468,3 +468,80 @@ fn tabs_are_clicked_and_fit_any_width() {
         }
     }
 }
+
+#[test]
+fn a_call_of_a_chat_that_is_not_in_view_is_asked_about_with_its_name() {
+    for size in SIZES {
+        let mut desk = super::tool_calls::with_tool(options(), size);
+        desk.say("weather in two places");
+        desk.say("/new");
+        desk.say("Why is the sky blue?");
+        desk.finish();
+        super::tool_calls::prepare(&mut desk, false);
+        let picture = desk.picture();
+        assert!(picture.contains("chat 1, weather in two places: tool call 1 of 2"), "{picture}");
+        assert!(picture.lines().nth(1).unwrap().contains('!'), "{picture}");
+        snapshot("tabs_question", &desk);
+        super::tool_calls::read(&mut desk);
+        desk.press(KeyCode::Char('y'));
+        let [(first, _)] = super::tool_calls::runs(&desk)[..] else { panic!() };
+        super::tool_calls::give_back(&mut desk, first, "3 °C");
+        // Esc is an answer to the question: it refuses the rest of that chat's.
+        super::tool_calls::read(&mut desk);
+        desk.press(KeyCode::Esc);
+        assert!(desk.app.tools.question.is_none());
+        assert_eq!(desk.app.tabs.active(), 1);
+        let calls = on_disk(&desk, 1).turns.last().unwrap().calls.clone();
+        let ends: Vec<_> = calls.iter().map(|call| call.result.as_ref().map(|r| r.end.clone())).collect();
+        assert_eq!(ends, [Some(ToolEnd::Exited { exit_status: 0 }), Some(ToolEnd::Refused)]);
+    }
+}
+
+#[test]
+fn two_chats_may_ask_and_each_gets_its_answer() {
+    let mut desk = super::tool_calls::with_tool(options(), SIZES[1]);
+    desk.say("weather in Oslo");
+    desk.say("/new");
+    desk.say("weather in Oslo");
+    desk.finish();
+    super::tool_calls::prepare(&mut desk, false);
+    for _ in 0..2 {
+        super::tool_calls::read(&mut desk);
+        desk.press(KeyCode::Char('y'));
+    }
+    let runs = super::tool_calls::runs(&desk);
+    assert_eq!(runs.len(), 2, "{runs:?}");
+    for (id, _) in runs {
+        super::tool_calls::give_back(&mut desk, id, "3 °C");
+    }
+    desk.finish();
+    for key in [1, 2] {
+        let last = on_disk(&desk, key).turns.pop().unwrap();
+        assert!(last.calls[0].result.is_some() && last.answers[0].outcome.is_some(), "{last:?}");
+    }
+}
+
+#[test]
+fn a_new_model_ends_the_answers_of_every_chat() {
+    let mut desk = desk(SIZES[0]);
+    desk.say("one");
+    desk.say("/new");
+    desk.say("two");
+    desk.steps(5);
+    desk.tell(Message::Opening("another".into()));
+    assert!(desk.app.tabs.all(&desk.app.chat).all(|chat| !chat.is_running()));
+}
+
+#[test]
+fn what_others_wrote_is_not_called_cut_off() {
+    let mut desk = desk(SIZES[1]);
+    desk.say("/import talk.json");
+    let mut session = stored();
+    session.turns.retain(|turn| turn.number == 1);
+    session.meta.set.clear();
+    session.turns[0].answers[0].tokens = 0;
+    load(&mut desk, 1, None, session);
+    assert!(!desk.picture().contains("cut off"));
+    snapshot("sessions_imported", &desk);
+    assert_eq!(on_disk(&desk, 1).turns.len(), 1);
+}

@@ -274,3 +274,18 @@ fn titles_name_sessions_where_only_one_has_them() {
     assert!(several.contains("sky blue? (1)") && several.contains("(2)"), "{several}");
     assert_eq!(store.named("moon").unwrap_err().to_string(), "there is no session \"moon\"");
 }
+
+#[test]
+fn while_somebody_types_only_the_last_word_is_looked_for() {
+    let (_folder, file) = folder();
+    let mut keeper = Keeper::at(&file);
+    keeper.save(1, vec![meta("Sky"), turn(1, "blue")]);
+    keeper.saved();
+    let typed = "blue and many more letters that come quickly";
+    for i in 1..=typed.len() {
+        keeper.send(SessionCommand::List { words: typed[..i].into() });
+    }
+    keeper.wait(|event| matches!(event, SessionEvent::Listed { words, .. } if words == typed).then_some(()));
+    let answers = keeper.said.iter().filter(|event| matches!(event, SessionEvent::Listed { .. })).count();
+    assert!(answers < typed.len(), "{answers} answers");
+}

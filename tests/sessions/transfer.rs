@@ -87,3 +87,32 @@ fn mistakes_are_told_with_their_place() {
     }
     assert!(sessions::import(Path::new("/nowhere/x.md")).unwrap_err().to_string().contains("/nowhere/x.md"));
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn whatever_is_said_survives_both_forms(
+        talk in proptest::collection::vec(("[\\PC\n`#<>!\\\\-]{0,60}", "[\\PC\n`#<>!\\\\-]{0,60}", "[\\PC\n]{0,20}"), 1..4)
+    ) {
+        let turns = talk.into_iter().enumerate().map(|(i, (text, said, thought))| {
+            let answer = StoredAnswer { text: said, reasoning: thought, ..StoredAnswer::default() };
+            StoredTurn { answers: vec![answer], ..stored(i as u32 + 1, &text) }
+        });
+        let session = StoredSession { turns: turns.collect(), ..StoredSession::default() };
+        let plain = |session: &StoredSession| {
+            let turns = session.turns.iter();
+            turns.map(|t| (t.text.clone(), t.answers[0].text.clone(), t.answers[0].reasoning.clone())).collect::<Vec<_>>()
+        };
+        let markdown = import("x.md", &sessions::text(&session, SessionFormat::Markdown)).unwrap();
+        proptest::prop_assert_eq!(plain(&markdown), plain(&session));
+        let json = import("x.json", &sessions::text(&session, SessionFormat::Json)).unwrap();
+        proptest::prop_assert_eq!(json.turns, session.turns);
+    }
+
+    #[test]
+    fn no_file_brings_an_import_down(text in "(.|\n|\\[|\\{|\"role\"|<!-- glassbox:(call|thoughts|tool|user) |-->|```|## User\n){0,40}") {
+        let _ = import("x.md", &text);
+        let _ = import("x.json", &text);
+    }
+}

@@ -149,7 +149,7 @@ fn loaded(app: &mut App, key: SessionKey, loaded: LoadedSession) {
     let LoadedSession { id, session, note } = loaded;
     let meta = session.meta.clone();
     let is_fresh = app.tabs.len() == 1 && is_empty(&app.chat) && app.set_here.is_empty();
-    let ids = Ids { request: &mut app.next_request, call: &mut app.tools.next_call };
+    let ids = Ids { request: &mut app.next_request, call: &mut app.tools.next_call, depth: 0 };
     let (mut chat, cut_off) = stored::chat(session, ids);
     chat.thoughts_open = app.chat.thoughts_open;
     chat.saved.key = Some(key);
@@ -293,7 +293,7 @@ pub fn duplicate(app: &mut App) {
     session.meta.title += " (copy)";
     session.meta.named = true;
     session.turns.retain(|turn| !turn.queued);
-    let ids = Ids { request: &mut app.next_request, call: &mut app.tools.next_call };
+    let ids = Ids { request: &mut app.next_request, call: &mut app.tools.next_call, depth: 0 };
     let (mut chat, _) = stored::chat(session, ids);
     stored::end_answers(&mut chat.entries);
     chat.thoughts_open = app.chat.thoughts_open;
