@@ -4,6 +4,10 @@
 
 #[path = "screen/beams.rs"]
 mod beams;
+#[path = "screen/branching.rs"]
+mod branching;
+#[path = "screen/compare.rs"]
+mod compare;
 #[path = "screen/debugger.rs"]
 mod debugger;
 #[path = "support/fake_engine.rs"]

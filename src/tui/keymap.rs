@@ -28,6 +28,8 @@ pub enum Action {
     ToggleThoughts,
     ChooseModel,
     Regenerate,
+    NextVersion,
+    PreviousVersion,
     NewChat,
     TogglePause,
     Step,
@@ -141,6 +143,14 @@ pub const BINDINGS: &[Row] = &[
     bind!(Anywhere, "help", [key!(f1)], Action::Help, "this help"),
     bind!(Anywhere, "choose_model", [key!(f2)], Action::ChooseModel, "models"),
     bind!(Anywhere, "regenerate", [key!(f3)], Action::Regenerate, "answer again"),
+    bind!(
+        Anywhere,
+        "previous_version",
+        [key!(alt - left)],
+        Action::PreviousVersion,
+        "version before (Alt+→: next)"
+    ),
+    bind!(Anywhere, "next_version", [key!(alt - right)], Action::NextVersion, ""),
     bind!(Anywhere, "new_chat", [key!(f4)], Action::NewChat, "new chat"),
     bind!(Anywhere, "toggle_pause", [key!(f5)], Action::TogglePause, "pause or resume the engine"),
     bind!(Anywhere, "step", [key!(f6)], Action::Step, "one step of the engine"),

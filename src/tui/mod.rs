@@ -32,6 +32,7 @@ mod terminal;
 mod theme;
 mod traces;
 mod transcript;
+mod tree;
 mod update;
 mod view;
 

@@ -1,6 +1,6 @@
 //! What slash commands do.
 
-use super::{calls, debug, engine, fork, guided, keys, models, scheduling};
+use super::{branch, calls, compare, debug, engine, fork, guided, keys, models, resume, scheduling, take};
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
 use crate::tui::app::{App, Effect, Focus};
@@ -24,7 +24,12 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         }
         Slash::System => system(app, arguments),
         Slash::Set => set_named(app, arguments, effects),
-        Slash::Regenerate => engine::regenerate(app, effects),
+        Slash::Regenerate => branch::regenerate(app, effects),
+        Slash::Edit => branch::edit(app, arguments),
+        Slash::Version => branch::version(app, arguments),
+        Slash::Continue => resume::resume(app, effects),
+        Slash::Compare => compare::run(app, arguments, effects),
+        Slash::Take => take::run(app, arguments),
         Slash::Stop => keys::stop(app, effects),
         Slash::Parallel => parallel(app, arguments, effects),
         Slash::Beam => beam(app, arguments),

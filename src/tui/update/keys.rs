@@ -1,8 +1,9 @@
 //! What keys do.
 
-use super::{calls, command, engine, models, overlay, replay, scheduling};
+use super::{branch, calls, command, engine, models, overlay, replay, scheduling};
 use crate::protocol::{Command, PARAMS, ParamKind, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
+use crate::tui::chat::Answer;
 use crate::tui::keymap::Action;
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::{Panel, SizeClass};
@@ -85,7 +86,9 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::Help => overlay::toggle_help(app),
         Action::ToggleThoughts => app.chat.thoughts_open = !app.chat.thoughts_open,
         Action::ChooseModel => command::run(app, slash::Slash::Model, "", effects),
-        Action::Regenerate => engine::regenerate(app, effects),
+        Action::Regenerate => branch::regenerate(app, effects),
+        Action::NextVersion => branch::beside(app, 1),
+        Action::PreviousVersion => branch::beside(app, -1),
         Action::NewChat => command::run(app, slash::Slash::Clear, "", effects),
         Action::TogglePause => hold(app, !app.paused, effects),
         Action::Resume => hold(app, false, effects),
@@ -177,7 +180,10 @@ pub fn stop(app: &mut App, effects: &mut Vec<Effect>) {
 pub fn params_changed(app: &mut App, name: &'static str, effects: &mut Vec<Effect>) {
     remember_set(app, name);
     for id in app.chat.running() {
-        effects.push(Effect::Send(Command::SetParams(id, Box::new(app.params.clone()))));
+        let is_fixed = |answer: &Answer| answer.seq.request == id && answer.is_fixed;
+        if !app.chat.all_answers().any(is_fixed) {
+            effects.push(Effect::Send(Command::SetParams(id, Box::new(app.params.clone()))));
+        }
     }
 }
 
@@ -203,7 +209,7 @@ fn submit(app: &mut App, effects: &mut Vec<Effect>) {
     app.chat.scroll = None;
     let text = text.trim_end();
     match slash::read(text) {
-        slash::Line::Message(message) => engine::submit(app, message, effects),
+        slash::Line::Message(message) => branch::submit(app, message, effects),
         slash::Line::Command(name, arguments) => command::run(app, name, arguments, effects),
         slash::Line::Unknown { name, nearest } => command::unknown(app, name, nearest),
     }
@@ -211,7 +217,9 @@ fn submit(app: &mut App, effects: &mut Vec<Effect>) {
 
 /// Enter alone: accept what is offered.
 fn submit_nothing(app: &mut App, effects: &mut Vec<Effect>) {
-    if let Some(name) = app.offer().map(|m| m.name.clone()) {
+    if app.chat.editing.is_some() {
+        app.say("nothing is written; Esc leaves the message as it was");
+    } else if let Some(name) = app.offer().map(|m| m.name.clone()) {
         models::fetch(app, &name, effects);
     } else if app.ready().is_some() && app.chat.turns().next().is_none() {
         engine::submit(app, EXAMPLE, effects);
@@ -224,6 +232,8 @@ fn escape(app: &mut App, effects: &mut Vec<Effect>) {
     } else if app.focus != Focus::Input {
         app.focus = Focus::Input;
         app.panels.zoomed = false;
+    } else if app.chat.editing.is_some() {
+        branch::leave(app);
     } else if answers(app) {
         stop(app, effects);
     } else if app.fetch.is_some() {

@@ -1,7 +1,9 @@
 //! Message -> changed state and effects. No I/O: `run` carries the effects out.
 
+mod branch;
 mod calls;
 mod command;
+mod compare;
 mod debug;
 mod engine;
 mod fork;
@@ -11,7 +13,9 @@ mod models;
 mod mouse;
 mod overlay;
 mod replay;
+mod resume;
 mod scheduling;
+mod take;
 
 pub use keys::EXAMPLE;
 

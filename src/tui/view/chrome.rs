@@ -116,7 +116,14 @@ fn replay_hints(app: &App) -> Vec<(&'static str, &'static str)> {
 pub fn input_frame(app: &App, area: Rect, buf: &mut Buffer) -> Rect {
     let focused = app.focus == Focus::Input && app.overlay.is_none();
     let style = app.theme.style(if focused { Role::Focus } else { Role::Border });
-    paint::titled(Line::default(), note(app), area, style, buf)
+    paint::titled(editing(app), note(app), area, style, buf)
+}
+
+/// Which message is said differently.
+fn editing(app: &App) -> Line<'static> {
+    let Some(editing) = &app.chat.editing else { return Line::default() };
+    let text = format!(" editing message {} · Esc leaves it ", editing.message + 1);
+    Line::styled(text, app.theme.style(Role::Warn))
 }
 
 fn note(app: &App) -> Line<'static> {

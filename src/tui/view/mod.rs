@@ -23,6 +23,7 @@ mod reasoning;
 mod sampling;
 mod scheduling;
 mod transcript;
+mod versions;
 
 use super::app::{App, Focus};
 use super::overlay::Overlay;
