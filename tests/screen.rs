@@ -14,6 +14,8 @@ mod debugger;
 mod fake_engine;
 #[path = "screen/guided.rs"]
 mod guided;
+#[path = "screen/scripts.rs"]
+mod scripts;
 #[path = "screen/settings.rs"]
 mod settings;
 #[path = "screen/tools.rs"]

@@ -26,6 +26,7 @@ fn row(params: &SamplingParams) -> SampleRow<'_> {
         top: 0,
         beams: 0,
         trace: 0,
+        keep: None,
     }
 }
 

@@ -22,6 +22,7 @@ mod picker;
 mod reasoning;
 mod sampling;
 mod scheduling;
+mod settle;
 mod transcript;
 mod versions;
 
@@ -55,6 +56,7 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
         Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
         _ => {}
     }
+    settle::settle(buf);
     if app.options.ascii {
         ascii::replace(buf);
     }
