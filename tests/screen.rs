@@ -8,6 +8,8 @@ mod beams;
 mod branching;
 #[path = "screen/compare.rs"]
 mod compare;
+#[path = "screen/composing.rs"]
+mod composing;
 #[path = "screen/debugger.rs"]
 mod debugger;
 #[path = "support/fake_engine.rs"]

@@ -3,6 +3,8 @@
 use super::calls::{Call, Toolbox};
 use super::chat::{Chat, Turn};
 use super::composer::Composer;
+use super::counting::Counting;
+use super::files::{FileEntry, Unread};
 use super::hits::Hits;
 use super::keymap::Keymap;
 use super::meter::Meter;
@@ -13,6 +15,7 @@ use super::slash::Slash;
 use super::tabs::Tabs;
 use super::theme::Theme;
 use super::traces::Traces;
+use super::update::attach::Attaching;
 use crate::base::Ring;
 use crate::protocol::{
     BeamSearch, Channel, Command, Event, Guided, HeldBack, LoadStage, ModelInfo, SamplingParams,
@@ -48,6 +51,21 @@ pub enum Message {
     /// A thread of the program panicked; the screen goes on.
     Panicked(String),
     Copied(Result<(), String>),
+    /// Of a folder, for completion.
+    Folder {
+        path: String,
+        entries: Vec<FileEntry>,
+    },
+    FileRead {
+        path: String,
+        content: Result<String, Unread>,
+    },
+    Globbed {
+        pattern: String,
+        found: Result<Vec<String>, String>,
+    },
+    /// Time has passed that something waits for.
+    Tick,
     Edited(Result<String, String>),
     /// What the file of a grammar or a schema holds.
     GrammarRead {
@@ -71,6 +89,9 @@ pub enum Effect {
         command: Slash,
         path: String,
     },
+    ListFolder(String),
+    ReadFile(String),
+    Glob(String),
     /// Add to the history file.
     Remember(String),
     /// Let the person's editor have the terminal and this text.
@@ -95,6 +116,8 @@ pub struct App {
     pub tabs: Tabs,
     pub tools: Toolbox,
     pub composer: Composer,
+    pub counting: Counting,
+    pub attaching: Attaching,
     /// The chosen row of the slash completion.
     pub completion: usize,
     pub focus: Focus,
@@ -225,6 +248,8 @@ impl App {
             tabs: Tabs::default(),
             tools: Toolbox::default(),
             composer: Composer::with_history(history),
+            counting: Counting::default(),
+            attaching: Attaching::default(),
             completion: 0,
             focus: Focus::Input,
             panels: Panels::default(),

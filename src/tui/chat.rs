@@ -229,6 +229,11 @@ impl Turn {
         }
     }
 
+    /// What was written, and how that is shown: with chips as chips.
+    pub fn shown_as(text: &str, shown: &str) -> Self {
+        Self { shown: Document::plain(&folded(shown)), ..Self::new(text) }
+    }
+
     /// The same said again, or the same results of calls, to be answered anew.
     pub fn again(&self) -> Self {
         let mut turn = Self::new(&self.text);

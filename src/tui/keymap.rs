@@ -46,6 +46,9 @@ pub enum Action {
     HistoryBack,
     HistoryForward,
     ClearToLineStart,
+    Undo,
+    Redo,
+    ExpandChip,
     SearchHistory,
     OpenEditor,
     TogglePanel(Panel),
@@ -129,6 +132,15 @@ pub const BINDINGS: &[Row] = &[
         Action::ClearToLineStart,
         "clear to the line's start"
     ),
+    bind!(
+        Input,
+        "undo",
+        [key!(ctrl - '_'), key!(ctrl - '7'), key!(alt - z)],
+        Action::Undo,
+        "undo (Alt+Y: redo)"
+    ),
+    bind!(Input, "redo", [key!(alt - y), key!(alt - '_')], Action::Redo, ""),
+    bind!(Input, "expand_chip", [key!(ctrl - e)], Action::ExpandChip, "unfold a chip; line end"),
     bind!(Anywhere, "escape", [key!(esc)], Action::Escape, "stop; twice: clear the input"),
     bind!(Anywhere, "interrupt", [key!(ctrl - c)], Action::Interrupt, "clear, stop, then quit"),
     bind!(Anywhere, "quit_if_empty", [key!(ctrl - d)], Action::QuitIfEmpty, "quit (empty input)"),

@@ -9,9 +9,13 @@
 mod app;
 mod calls;
 mod chat;
+mod chips;
 mod completion;
 mod composer;
+mod counting;
 mod editor;
+mod errands;
+mod files;
 mod format;
 mod history;
 mod hits;
@@ -38,6 +42,7 @@ mod update;
 mod view;
 
 pub use app::{App, Effect, Focus, Message, ModelState};
+pub use files::{FileEntry, Unread};
 pub use keymap::{Action, Keymap};
 pub use overlay::Overlay;
 pub use panels::{Panel, SizeClass};

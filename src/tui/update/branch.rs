@@ -31,7 +31,7 @@ pub fn edit_message(app: &mut App, message: usize) {
         None => app.composer.whole_text(),
     };
     app.chat.editing = Some(Editing { message, draft });
-    app.composer.replace(&text);
+    app.composer.set_to_edit(&text);
     app.completion = 0;
     app.focus = Focus::Input;
 }
@@ -44,16 +44,18 @@ pub fn leave(app: &mut App) {
 }
 
 /// What was written: a message, or another version of one.
-pub fn submit(app: &mut App, text: &str, effects: &mut Vec<Effect>) {
+pub fn submit(app: &mut App, text: &str, shown: &str, effects: &mut Vec<Effect>) {
     if app.chat.editing.is_some() && is_bound(app) {
-        return app.composer.replace(text);
+        return app.composer.set(text);
     }
-    let Some(editing) = app.chat.editing.take() else { return engine::submit(app, text, effects) };
+    let Some(editing) = app.chat.editing.take() else {
+        return engine::submit(app, text, shown, effects);
+    };
     app.composer.replace(&editing.draft);
     let at = said(&app.chat).nth(editing.message).map(|(at, _)| at);
     match at {
-        Some(at) => start(app, at, Turn::new(text), effects),
-        None => engine::submit(app, text, effects),
+        Some(at) => start(app, at, Turn::shown_as(text, shown), effects),
+        None => engine::submit(app, text, shown, effects),
     }
 }
 
@@ -154,6 +156,13 @@ fn is_bound(app: &mut App) -> bool {
         app.say("a tool call is open: Esc refuses it");
     }
     is_pending
+}
+
+/// Turns of the conversation that come before a message (from 0).
+pub fn turns_before(chat: &Chat, message: usize) -> usize {
+    let at = said(chat).nth(message).map_or(usize::MAX, |(at, _)| at);
+    let is_main = |entry: &&Entry| matches!(entry, Entry::Turn(turn) if !turn.queued && !turn.side);
+    chat.entries.iter().take(at).filter(is_main).count()
 }
 
 /// The person's messages that were sent, with the entries they are.

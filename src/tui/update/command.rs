@@ -1,6 +1,8 @@
 //! What slash commands do.
 
-use super::{branch, calls, compare, debug, engine, fork, guided, keys, models, resume, scheduling, take};
+use super::{
+    attach, branch, calls, compare, debug, engine, fork, guided, keys, models, resume, scheduling, take,
+};
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
 use crate::tui::app::{App, Effect, Focus};
@@ -29,6 +31,8 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         Slash::Version => branch::version(app, arguments),
         Slash::Continue => resume::resume(app, effects),
         Slash::Compare => compare::run(app, arguments, effects),
+        Slash::Read => attach::read(app, arguments, effects),
+        Slash::Glob => attach::glob(app, arguments, effects),
         Slash::Take => take::run(app, arguments),
         Slash::Stop => keys::stop(app, effects),
         Slash::Parallel => parallel(app, arguments, effects),

@@ -71,11 +71,11 @@ pub fn gone(app: &mut App) {
 }
 
 /// Sends what the person wrote, or keeps it until the model is ready and the last answer is done.
-pub fn submit(app: &mut App, text: &str, effects: &mut Vec<Effect>) {
+pub fn submit(app: &mut App, text: &str, shown: &str, effects: &mut Vec<Effect>) {
     if super::replay::does_not_answer(app) {
         return;
     }
-    let mut turn = Turn::new(text);
+    let mut turn = Turn::shown_as(text, shown);
     turn.queued = true;
     app.chat.entries.push(Entry::Turn(turn));
     app.chat.scroll = None;
@@ -155,7 +155,8 @@ fn one(app: &mut App, event: Event) {
         }
         Event::Rewound => super::replay::rewound(app),
         Event::PromptLogprobs { .. } | Event::Kv(_) => {}
-        Event::WhatIf(_) | Event::Counted { .. } | Event::Inspected(_) => {}
+        Event::Counted { ticket, tokens } => super::counting::counted(app, *ticket, tokens),
+        Event::WhatIf(_) | Event::Inspected(_) => {}
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {

@@ -10,6 +10,7 @@ mod block;
 mod calls;
 mod card;
 mod chrome;
+mod draft;
 mod header;
 mod help;
 mod input;
