@@ -10,6 +10,7 @@ mod block;
 mod calls;
 mod card;
 mod chrome;
+mod draft;
 mod header;
 mod help;
 mod input;
@@ -27,6 +28,7 @@ mod settle;
 mod tabs;
 mod transcript;
 mod waterfall;
+mod versions;
 
 use super::app::{App, Focus};
 use super::overlay::Overlay;
