@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 
 /// Each row: what is drawn, and what stands in for it.
-const REPLACEMENTS: [(&str, &str); 24] = [
+const REPLACEMENTS: [(&str, &str); 27] = [
     ("─━╌", "-"),
     ("│┃▎‖", "|"),
     ("╭╮╰╯┌┐└┘├┤┬┴┼", "+"),
@@ -27,6 +27,9 @@ const REPLACEMENTS: [(&str, &str); 24] = [
     ("✂", "x"),
     ("●✓☑◆", "*"),
     ("◇", "o"),
+    ("◈", "@"),
+    ("▲", "^"),
+    ("←", "<"),
     ("×", "x"),
 ];
 
