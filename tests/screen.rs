@@ -2,14 +2,20 @@
 //! terminal: time is a number, the engine is stepped by hand.
 #![allow(clippy::unwrap_used)]
 
+#[path = "screen/batch_panel.rs"]
+mod batch_panel;
 #[path = "screen/beams.rs"]
 mod beams;
+#[path = "screen/branches.rs"]
+mod branches;
 #[path = "screen/debugger.rs"]
 mod debugger;
 #[path = "support/fake_engine.rs"]
 mod fake_engine;
 #[path = "screen/guided.rs"]
 mod guided;
+#[path = "screen/kv_panel.rs"]
+mod kv_panel;
 #[path = "screen/settings.rs"]
 mod settings;
 #[path = "screen/tools.rs"]

@@ -137,6 +137,8 @@ pub struct App {
     pub shown: Cell<(usize, usize)>,
     /// Blocks in a row of the map, as last drawn.
     pub kv_row: Cell<usize>,
+    /// Rows of the map or of the tree, as last drawn.
+    pub kv_rows: Cell<usize>,
     /// What lies where, as last drawn.
     pub hits: Hits,
 }
@@ -250,6 +252,7 @@ impl App {
             hinted: false,
             shown: Cell::default(),
             kv_row: Cell::new(1),
+            kv_rows: Cell::new(1),
             hits: Hits::default(),
         }
     }
@@ -315,6 +318,16 @@ impl App {
     /// A sequence keeps its colour; those of one batch differ.
     pub fn hue(seq: SeqId) -> usize {
         (seq.request.0.saturating_sub(1) + u64::from(seq.choice)) as usize
+    }
+
+    /// By which it is told from others where there is one cell for it.
+    pub fn letter(seq: SeqId) -> char {
+        Self::letter_of(Self::hue(seq))
+    }
+
+    /// Of the sequences of this hue.
+    pub fn letter_of(hue: usize) -> char {
+        char::from(b'A' + (hue % 26) as u8)
     }
 
     /// What is written in the input, as it is seen there.

@@ -7,6 +7,7 @@
 //! Not here: models, files, devices. What the screen needs of those comes through [`Models`].
 
 mod app;
+mod branches;
 mod calls;
 mod chat;
 mod completion;
@@ -16,6 +17,7 @@ mod format;
 mod history;
 mod hits;
 mod keymap;
+mod kv_panel;
 mod meter;
 mod overlay;
 mod panels;
@@ -23,6 +25,7 @@ mod picker;
 mod port;
 mod recall;
 mod replies;
+mod roster;
 mod run;
 mod sanitize;
 mod signals;
@@ -37,6 +40,7 @@ mod view;
 
 pub use app::{App, Effect, Focus, Message, ModelState};
 pub use keymap::{Action, Keymap};
+pub use kv_panel::BlockColours;
 pub use overlay::Overlay;
 pub use panels::{Panel, SizeClass};
 pub use picker::{Choice, Picker};

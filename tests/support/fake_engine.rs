@@ -3,6 +3,8 @@
 
 #[path = "fake_debugger.rs"]
 mod debugger;
+#[path = "fake_inspect.rs"]
+mod inspect;
 #[path = "fake_script.rs"]
 mod script;
 
@@ -39,6 +41,8 @@ pub struct FakeEngine {
     kv_events: Vec<KvEvent>,
     pub tiers: Vec<TierView>,
     pub memory: MemoryPlan,
+    /// Told instead of the tree of what is cached.
+    pub tree: Option<CacheTree>,
 }
 
 pub struct Sequence {
@@ -63,6 +67,7 @@ pub struct Sequence {
     preemptions: u32,
     arrived: u64,
     first: Option<u64>,
+    priority: i32,
 }
 
 impl Default for FakeEngine {
@@ -85,6 +90,7 @@ impl Default for FakeEngine {
             kv_events: Vec::new(),
             tiers: Vec::new(),
             memory: MemoryPlan::default(),
+            tree: None,
         }
     }
 }
@@ -113,9 +119,9 @@ impl FakeEngine {
                 self.allowed += n;
                 Vec::new()
             }
-            Command::SetPriority(_) | Command::WhatIf(_) | Command::Count(_) | Command::Inspect(_) => {
-                Vec::new()
-            }
+            Command::SetPriority(wanted) => self.set_priority(wanted),
+            Command::Inspect(what) => self.inspect(what),
+            Command::WhatIf(_) | Command::Count(_) => Vec::new(),
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(request) => self.fork(&request),
             Command::Break(on) => {
@@ -167,7 +173,7 @@ impl FakeEngine {
             block_size: BLOCK,
             bytes_per_block: BLOCK * 23_040,
             blocks: self.blocks.clone(),
-            free: BLOCKS - owned - cached,
+            free: self.blocks.len() - owned - cached,
             cached,
             owned,
             tiers: self.tiers.clone(),
@@ -187,7 +193,7 @@ impl FakeEngine {
             blocks: s.blocks.clone(),
             params: s.params.clone(),
             preemptions: s.preemptions,
-            priority: 0,
+            priority: s.priority,
         };
         Snapshot {
             step: self.step,
@@ -273,6 +279,7 @@ impl FakeEngine {
             preemptions: 0,
             arrived: self.step,
             first: None,
+            priority: 0,
         }
     }
 

@@ -180,7 +180,8 @@ fn one(app: &mut App, event: Event) {
         }
         Event::Rewound => super::replay::rewound(app),
         Event::PromptLogprobs { .. } | Event::Kv(_) => {}
-        Event::WhatIf(_) | Event::Counted { .. } | Event::Inspected(_) => {}
+        Event::WhatIf(_) | Event::Counted { .. } => {}
+        Event::Inspected(answer) => super::kv::told(app, answer.clone()),
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {
@@ -215,6 +216,7 @@ fn deliver(app: &mut App, seq: SeqId, event: &Event) {
 }
 
 fn ready(app: &mut App, info: Box<ModelInfo>) {
+    app.panels.kv.forget();
     let reason =
         if info.device_reason.is_empty() { String::new() } else { format!(": {}", info.device_reason) };
     let kv = format!("{} KV blocks of {}", format::count(info.kv_blocks as u64), info.block_size);

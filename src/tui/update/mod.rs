@@ -1,5 +1,6 @@
 //! Message -> changed state and effects. No I/O: `run` carries the effects out.
 
+mod branches;
 mod calls;
 mod command;
 mod debug;
@@ -7,10 +8,12 @@ mod engine;
 mod fork;
 mod guided;
 mod keys;
+mod kv;
 mod models;
 mod mouse;
 mod overlay;
 mod replay;
+mod requests;
 mod scheduling;
 
 pub use keys::EXAMPLE;
@@ -46,6 +49,7 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Copied(Ok(())) => app.say("copied"),
         Message::Copied(Err(why)) => app.chat.note(Level::Bad, format!("not copied: {why}")),
     }
+    kv::ask(app, &mut effects);
     effects
 }
 
