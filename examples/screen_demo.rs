@@ -3,6 +3,7 @@
 //! `screen_demo` starts with a model, `screen_demo --fresh` with none (the download is played too).
 //! Asked about the weather the model calls a tool: of `Oslo` (`weather`), of two places (`two`), again
 //! and again (`forever`).
+//! `--blocks N` gives the KV cache that many.
 //! Three inputs exist for tests: the model names `./panic` (panics in the screen's thread), `./broken`
 //! (does not load), and the message `panic` (the engine's thread panics).
 
@@ -25,6 +26,8 @@ struct Demo {
     cancelled: Arc<AtomicBool>,
     /// Milliseconds a step takes.
     pace: u64,
+    /// Of the KV cache.
+    blocks: usize,
 }
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         on_disk: Arc::new(AtomicBool::new(!has("--fresh"))),
         cancelled: Arc::default(),
         pace: after("--pace").and_then(|p| p.parse().ok()).unwrap_or(30),
+        blocks: after("--blocks").and_then(|n| n.parse().ok()).unwrap_or(512),
     };
     let options = ScreenOptions {
         ascii: has("--ascii"),
@@ -114,7 +118,7 @@ impl Models for Demo {
     fn open(&mut self, name: &str) -> Result<Handle, String> {
         assert!(!name.contains("panic"), "asked to panic");
         let broken = name.contains("broken");
-        let pace = Duration::from_millis(self.pace);
+        let (pace, blocks) = (Duration::from_millis(self.pace), self.blocks);
         let (commands, inbox) = channel();
         let (out, events) = EventReceiver::channel();
         let snapshot = SnapshotCell::default();
@@ -134,7 +138,7 @@ impl Models for Demo {
                 return;
             }
             out.send(vec![Event::Ready(Box::new(model_info()))]);
-            let mut engine = FakeEngine::default();
+            let mut engine = FakeEngine::of_blocks(blocks);
             cell.store(engine.snapshot());
             loop {
                 let wait = if engine.is_idle() { Duration::from_secs(3600) } else { pace };
