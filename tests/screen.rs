@@ -16,6 +16,10 @@ mod fake_engine;
 mod guided;
 #[path = "screen/kv_panel.rs"]
 mod kv_panel;
+#[path = "screen/sampling.rs"]
+mod sampling;
+#[path = "screen/scripts.rs"]
+mod scripts;
 #[path = "screen/settings.rs"]
 mod settings;
 #[path = "screen/tools.rs"]

@@ -1,6 +1,9 @@
 //! The panels: which are open at which size, and what each remembers.
 
+use super::changes::Changes;
 use super::kv_panel::KvPanel;
+use super::trial::Trial;
+use crate::protocol::Stage;
 use crate::protocol::{RequestId, SeqId};
 use std::time::Duration;
 
@@ -74,6 +77,11 @@ pub struct Panels {
 pub struct SamplingPanel {
     /// The selected parameter.
     pub param: usize,
+    /// The stage that is looked at.
+    pub stage: Option<Stage>,
+    pub changes: Changes,
+    /// Other parameters are tried on the token that is looked at.
+    pub trial: Option<Trial>,
 }
 
 #[derive(Default)]
@@ -104,7 +112,7 @@ pub struct AskedPriority {
 impl Default for SamplingPanel {
     fn default() -> Self {
         let param = crate::protocol::PARAMS.iter().position(|s| s.name == "temperature").unwrap_or(0);
-        Self { param }
+        Self { param, stage: None, changes: Changes::default(), trial: None }
     }
 }
 

@@ -7,6 +7,8 @@ mod debugger;
 mod inspect;
 #[path = "fake_script.rs"]
 mod script;
+#[path = "fake_whatif.rs"]
+mod whatif;
 
 use glassbox::protocol::*;
 pub use script::model_info;
@@ -121,7 +123,8 @@ impl FakeEngine {
             }
             Command::SetPriority(wanted) => self.set_priority(wanted),
             Command::Inspect(what) => self.inspect(what),
-            Command::WhatIf(_) | Command::Count(_) => Vec::new(),
+            Command::WhatIf(asked) => self.what_if(*asked),
+            Command::Count(_) => Vec::new(),
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(request) => self.fork(&request),
             Command::Break(on) => {

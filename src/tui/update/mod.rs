@@ -12,11 +12,15 @@ mod kv;
 mod models;
 mod mouse;
 mod overlay;
+mod params;
 mod replay;
 mod requests;
+mod sampling;
 mod scheduling;
 
 pub use keys::EXAMPLE;
+pub use sampling::edited;
+pub use scheduling::origin;
 
 use super::app::{App, Effect, Message};
 use super::chat::Level;

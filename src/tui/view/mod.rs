@@ -25,12 +25,15 @@ mod metrics;
 mod paint;
 mod panel;
 mod parallel;
+mod parameters;
 mod picker;
 mod reasoning;
 mod request;
 mod sampling;
 mod scheduling;
+mod settle;
 mod transcript;
+mod waterfall;
 
 use super::app::{App, Focus};
 use super::overlay::Overlay;
@@ -62,6 +65,7 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
         Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
         _ => {}
     }
+    settle::settle(buf);
     if app.options.ascii {
         ascii::replace(buf);
     }
