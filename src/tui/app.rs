@@ -3,6 +3,7 @@
 use super::calls::{Call, Toolbox};
 use super::chat::{Chat, Turn};
 use super::composer::Composer;
+use super::history::Then;
 use super::hits::Hits;
 use super::keymap::Keymap;
 use super::meter::Meter;
@@ -117,6 +118,7 @@ pub struct App {
     /// How the next messages are thought about.
     pub thinking: Thinking,
     pub snapshot: Arc<Snapshot>,
+    pub then: Then,
     /// Scheduler settings the engine was asked for and has not answered, and when.
     pub asked: Option<(SchedulerSettings, Duration)>,
     /// The newest stops at breakpoints.
@@ -244,6 +246,7 @@ impl App {
             beam: None,
             parse_reasoning: true,
             snapshot: Arc::default(),
+            then: Then::default(),
             asked: None,
             broke: Ring::new(64),
             meter: Meter::default(),

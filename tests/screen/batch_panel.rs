@@ -65,6 +65,43 @@ fn the_bar_shows_every_row_in_the_budget() {
 }
 
 #[test]
+fn a_budget_that_is_used_up_says_who_got_nothing_for_it() {
+    for size in SIZES {
+        let mut desk = desk(size);
+        desk.say("Why?");
+        desk.steps(3);
+        let mut snapshot_now = desk.engine.snapshot();
+        let row = |request, tokens, kind| RowRecord {
+            seq: seq(request),
+            kind,
+            tokens,
+            computed: 64,
+            sampled: None,
+        };
+        let decoding = (1..=12).map(|request| row(request, 1, RowKind::Decode));
+        let rows: Vec<RowRecord> = decoding.chain([row(13, 500, RowKind::Prefill)]).collect();
+        let reason = Reason::Budget { tokens: 512 };
+        let step = StepRecord {
+            step: 3,
+            started_ms: 30.0,
+            phases: Phases { schedule_ms: 0.2, forward_ms: 41.0, sample_ms: 3.0, output_ms: 0.4 },
+            tokens: 512,
+            token_budget: 512,
+            rows,
+            waiting: vec![Waiting { seq: seq(14), reason }],
+            ..StepRecord::default()
+        };
+        snapshot_now.steps.push(Arc::new(step));
+        desk.tell(Message::Snapshot(Arc::new(snapshot_now)));
+        focus(&mut desk);
+        let picture = desk.picture();
+        assert!(picture.contains("512/512"), "{picture}");
+        assert!(picture.contains("waits 14: the step"), "{picture}");
+        snapshot("batch_full", &desk);
+    }
+}
+
+#[test]
 fn a_hundred_wait_and_the_cursor_reaches_the_last() {
     for size in SIZES {
         let mut desk = hundred(size);

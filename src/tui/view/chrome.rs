@@ -96,6 +96,14 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
                 Panel::Batch if app.panels.batch.settings => {
                     vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type"), ("e", "step view")]
                 }
+                Panel::Batch if app.panels.batch.chosen.is_some() => vec![
+                    ("J K", "choose"),
+                    ("i", if app.panels.batch.inspecting { "list" } else { "details" }),
+                    ("x", "cancel"),
+                    ("+ -", "priority"),
+                    ("f", "trace"),
+                    ("j k", "steps"),
+                ],
                 Panel::Batch => vec![
                     ("j k", "older newer"),
                     ("J K", "choose"),

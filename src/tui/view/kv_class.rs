@@ -86,6 +86,7 @@ pub fn kinds(colours: BlockColours) -> &'static [Kind] {
 }
 
 /// What a block of the device is, after `step`.
+#[inline]
 pub fn class(colours: BlockColours, block: &BlockView, step: u64) -> Class {
     let kept = block.references == 1 && block.owner.is_none();
     let kind = match colours {

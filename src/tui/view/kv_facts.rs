@@ -162,7 +162,7 @@ fn counters(app: &App, seen: &Seen, width: usize) -> Vec<Line<'static>> {
         Counter::new("evicted", Role::Warn, |s, _| s.blocks_evicted, total(c.evictions)).of(c.evictions),
         Counter::new("copied", Role::Warn, |s, _| s.blocks_copied, copied).of(c.copies_on_write),
         Counter::new("saved", Role::Good, shared_by, saved).of(c.blocks_shared),
-        Counter { top: blocks, ..Counter::new("free", Role::Muted, |s, _| s.blocks_free, of_all) },
+        Counter { top: blocks, ..Counter::new("free", Role::Faint, |s, _| s.blocks_free, of_all) },
     ];
     let room = (width / 2).min(64).saturating_sub(NAME);
     if seen.step.is_none() || room < 8 {
@@ -181,7 +181,7 @@ fn counters(app: &App, seen: &Seen, width: usize) -> Vec<Line<'static>> {
     let mut lines: Vec<Line> = some.into_iter().map(line).collect();
     let words: Vec<&str> = none.iter().map(|counter| counter.name).collect();
     if !words.is_empty() {
-        lines.push(Line::styled(format!("none    {}", words.join(", ")), muted));
+        lines.push(Line::styled(format!("none    {} since the start", words.join(", ")), muted));
     }
     lines
 }
