@@ -5,6 +5,7 @@ use super::chat::{Chat, Turn};
 use super::composer::Composer;
 use super::counting::Counting;
 use super::files::{FileEntry, Unread};
+use super::history::Then;
 use super::hits::Hits;
 use super::keymap::Keymap;
 use super::meter::Meter;
@@ -144,6 +145,7 @@ pub struct App {
     /// How the next messages are thought about.
     pub thinking: Thinking,
     pub snapshot: Arc<Snapshot>,
+    pub then: Then,
     /// Scheduler settings the engine was asked for and has not answered, and when.
     pub asked: Option<(SchedulerSettings, Duration)>,
     /// The newest stops at breakpoints.
@@ -169,6 +171,8 @@ pub struct App {
     pub shown: Cell<(usize, usize)>,
     /// Blocks in a row of the map, as last drawn.
     pub kv_row: Cell<usize>,
+    /// Rows of the map or of the tree, as last drawn.
+    pub kv_rows: Cell<usize>,
     /// What lies where, as last drawn.
     pub hits: Hits,
 }
@@ -274,6 +278,7 @@ impl App {
             beam: None,
             parse_reasoning: true,
             snapshot: Arc::default(),
+            then: Then::default(),
             asked: None,
             broke: Ring::new(64),
             meter: Meter::default(),
@@ -291,6 +296,7 @@ impl App {
             hinted: false,
             shown: Cell::default(),
             kv_row: Cell::new(1),
+            kv_rows: Cell::new(1),
             hits: Hits::default(),
         }
     }
@@ -356,6 +362,16 @@ impl App {
     /// A sequence keeps its colour; those of one batch differ.
     pub fn hue(seq: SeqId) -> usize {
         (seq.request.0.saturating_sub(1) + u64::from(seq.choice)) as usize
+    }
+
+    /// By which it is told from others where there is one cell for it.
+    pub fn letter(seq: SeqId) -> char {
+        Self::letter_of(Self::hue(seq))
+    }
+
+    /// Of the sequences of this hue.
+    pub fn letter_of(hue: usize) -> char {
+        char::from(b'A' + (hue % 26) as u8)
     }
 
     /// What is written in the input, as it is seen there.

@@ -5,7 +5,8 @@ use super::format;
 use super::saved::Saved;
 use super::transcript::Document;
 use crate::protocol::{
-    CallId, Event, FinishReason, Message, Outcome, PARAMS, Part, Role, SamplingParams, SeqId, TokenInfo, ToolCall, TurnNumber,
+    CallId, Event, FinishReason, Message, Outcome, PARAMS, Part, Role, SamplingParams, SeqId, TokenInfo,
+    ToolCall, TurnNumber,
 };
 use std::time::Duration;
 

@@ -7,6 +7,7 @@
 //! Not here: models, files, devices. What the screen needs of those comes through [`Models`].
 
 mod app;
+mod branches;
 mod calls;
 mod changes;
 mod chat;
@@ -21,6 +22,7 @@ mod format;
 mod history;
 mod hits;
 mod keymap;
+mod kv_panel;
 mod looked;
 mod meter;
 mod outlet;
@@ -31,6 +33,7 @@ mod port;
 mod presets;
 mod recall;
 mod replies;
+mod roster;
 mod run;
 mod sanitize;
 mod saved;
@@ -43,14 +46,15 @@ mod terminal;
 mod theme;
 mod traces;
 mod transcript;
-mod trial;
 mod tree;
+mod trial;
 mod update;
 mod view;
 
 pub use app::{App, Effect, Focus, Message, ModelState};
 pub use files::{FileEntry, Unread};
 pub use keymap::{Action, Keymap};
+pub use kv_panel::BlockColours;
 pub use overlay::Overlay;
 pub use panels::{Panel, SizeClass};
 pub use picker::{Choice, Picker};

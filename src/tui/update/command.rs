@@ -1,6 +1,9 @@
 //! What slash commands do.
 
-use super::{attach, branch, calls, compare, debug, engine, fork, guided, keys, models, params, resume, scheduling, sessions, tabs, take};
+use super::{
+    attach, branch, calls, compare, debug, engine, fork, guided, keys, models, params, resume, scheduling,
+    sessions, tabs, take,
+};
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
 use crate::tui::app::{App, Effect, Focus};

@@ -2,6 +2,7 @@
 
 pub mod attach;
 mod branch;
+mod branches;
 mod calls;
 mod command;
 mod compare;
@@ -11,17 +12,19 @@ mod engine;
 mod fork;
 mod guided;
 mod keys;
+mod kv;
 mod models;
 mod mouse;
 mod overlay;
 mod params;
 mod replay;
+mod requests;
+mod resume;
 mod sampling;
 mod scheduling;
 mod session_list;
 mod sessions;
 mod tabs;
-mod resume;
 mod take;
 
 pub use keys::EXAMPLE;
@@ -68,6 +71,7 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
     }
     attach::follow(app, &mut effects);
     counting::follow(app, &mut effects);
+    kv::ask(app, &mut effects);
     if may_change {
         sessions::save(app, &mut effects);
     }

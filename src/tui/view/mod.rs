@@ -5,8 +5,11 @@
 
 mod ascii;
 mod batch;
+mod batch_rows;
+mod batch_strip;
 mod beams;
 mod block;
+mod branches;
 mod calls;
 mod card;
 mod chrome;
@@ -15,6 +18,10 @@ mod header;
 mod help;
 mod input;
 mod kv;
+mod kv_class;
+mod kv_facts;
+mod kv_map;
+mod kv_tree;
 mod metrics;
 mod paint;
 mod panel;
@@ -22,13 +29,14 @@ mod parallel;
 mod parameters;
 mod picker;
 mod reasoning;
+mod request;
 mod sampling;
 mod scheduling;
 mod settle;
 mod tabs;
 mod transcript;
-mod waterfall;
 mod versions;
+mod waterfall;
 
 use super::app::{App, Focus};
 use super::overlay::Overlay;
