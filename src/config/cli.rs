@@ -1,4 +1,4 @@
-use super::{Compared, Comparison, EngineFlags, GrammarFlags, PromptFlags, RunArgs, SamplingFlags};
+use super::{Compared, Comparison, EngineFlags, GrammarFlags, PromptFlags, RunArgs, SamplingFlags, UiFlags};
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
@@ -119,6 +119,8 @@ pub struct ScreenArgs {
     /// Tools that the model may ask to have called [default: tools.toml beside config.toml]
     #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath)]
     pub tools: Option<PathBuf>,
+    #[command(flatten)]
+    pub ui: UiFlags,
     #[command(flatten)]
     pub chat: PromptFlags,
     #[command(flatten)]
@@ -252,6 +254,8 @@ pub struct ReplayArgs {
     /// Wait at the beginning: n steps forward, space plays
     #[arg(long)]
     pub paused: bool,
+    #[command(flatten)]
+    pub ui: UiFlags,
 }
 
 fn speed(text: &str) -> Result<f32, String> {
