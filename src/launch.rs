@@ -3,8 +3,8 @@
 
 use crate::config::{
     self, BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags,
-    InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs,
-    ScreenArgs, Settings, TemplateArgs, TokenizeArgs,
+    InspectCommand, LogitsArgs, ModelsCommand, Options, Origin, Paths, ReplayArgs, RunArgs, RunTools,
+    ScoreArgs, ScreenArgs, Settings, TemplateArgs, TokenizeArgs,
 };
 use crate::grammar::{Compiler, GrammarError, State};
 use crate::measure;
@@ -464,14 +464,17 @@ fn paths(json: bool) -> Result<Status, Quit> {
     let context = Context::read(Vec::new())?;
     let paths = context.paths.ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
     let (themes, history, tools) = (themes(&paths), history(&paths), tools_file(&paths));
+    let (keymap, layout) = (keymap(&paths), layout(&paths));
     let mut all: Vec<(&str, &Path)> = vec![
         ("config", &paths.config),
         ("themes", &themes),
+        ("keymap", &keymap),
         ("tools", &tools),
         ("data", &paths.data),
         ("models", &context.store.dirs.root),
         ("state", &paths.state),
         ("history", &history),
+        ("layout", &layout),
         ("cache", &paths.cache),
     ];
     all.extend(context.store.dirs.hub_cache.iter().map(|cache| ("hub cache", cache.as_path())));
@@ -480,6 +483,14 @@ fn paths(json: bool) -> Result<Status, Quit> {
 
 fn themes(paths: &Paths) -> PathBuf {
     paths.config.with_file_name("themes")
+}
+
+fn keymap(paths: &Paths) -> PathBuf {
+    paths.config.with_file_name("keymap.toml")
+}
+
+fn layout(paths: &Paths) -> PathBuf {
+    paths.state.join("layout.toml")
 }
 
 fn history(paths: &Paths) -> PathBuf {
@@ -496,6 +507,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let mut flags = args.sampling.given();
     flags.extend(args.engine.given());
     flags.extend(args.chat.given());
+    flags.extend(args.ui.given());
     let context = Context::read(flags)?;
     let chat_template = args.chat.chat_template.as_deref().map(script::read_file).transpose()?;
     // A model that the person chose; without one the screen opens what is at hand, or offers the default.
@@ -509,6 +521,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let set = settings.rows().into_iter().filter(|row| *settings.origin(row.name) != Origin::BuiltIn);
     let origins = set.map(|row| (row.name, row.origin)).collect();
     let Settings { sampling, options, .. } = settings;
+    let ui = look(&options, context.paths.as_ref());
     let screen = ScreenOptions {
         model,
         system: args.chat.system,
@@ -516,13 +529,10 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
         thinking: options.thinking.clone(),
         scheduler: options.engine.scheduler.clone(),
         origins,
-        theme: options.theme,
-        themes: context.paths.as_ref().map(themes),
-        ascii: options.ascii,
         history: context.paths.as_ref().map(history),
         tool_rounds: Some(options.tool_rounds),
         fetch_without_asking: args.yes,
-        ..ScreenOptions::default()
+        ..ui
     };
     // The sampling panel shows where each token came from.
     let settings = EngineSettings { trace_candidates: 64, ..options.engine };
@@ -530,6 +540,22 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let models = ScreenModels::new(context.store, chat_template, settings).traced(traces.transpose()?);
     let tools = tools(args.tools.or(options.tools_file).as_deref(), context.paths.as_ref())?;
     show(screen, Box::new(models), tools)
+}
+
+/// What holds for every screen, whatever is behind it.
+fn look(options: &Options, paths: Option<&Paths>) -> ScreenOptions {
+    ScreenOptions {
+        theme: options.theme.clone(),
+        themes: paths.map(themes),
+        ascii: options.ascii,
+        no_mouse: !options.mouse,
+        reduced_motion: options.reduced_motion,
+        notify: options.notify,
+        no_title: !options.window_title,
+        layout: paths.map(layout),
+        keymap: paths.map(keymap),
+        ..ScreenOptions::default()
+    }
 }
 
 /// The keeper of the tools: those of a file that was named, else of the user's own.
@@ -564,14 +590,10 @@ fn replay(args: &ReplayArgs) -> Result<Status, Quit> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Quit::new(Status::Usage, "the screen needs a terminal"));
     }
-    let context = Context::read(Vec::new())?;
-    let settings = context.settings.options;
+    let context = Context::read(args.ui.given())?;
     let screen = ScreenOptions {
         model: Some(args.file.display().to_string()),
-        theme: settings.theme,
-        themes: context.paths.as_ref().map(themes),
-        ascii: settings.ascii,
-        ..ScreenOptions::default()
+        ..look(&context.settings.options, context.paths.as_ref())
     };
     show(screen, Box::new(models), None)
 }

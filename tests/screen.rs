@@ -12,6 +12,8 @@ mod fake_engine;
 mod guided;
 #[path = "screen/settings.rs"]
 mod settings;
+#[path = "screen/shell.rs"]
+mod shell;
 #[path = "screen/tools.rs"]
 mod tool_calls;
 

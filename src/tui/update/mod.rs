@@ -6,16 +6,22 @@ mod debug;
 mod engine;
 mod fork;
 mod guided;
+mod keymap;
 mod keys;
+mod layout;
 mod models;
 mod mouse;
+mod notice;
 mod overlay;
+mod palette;
 mod replay;
 mod scheduling;
+mod theme;
 
 pub use keys::EXAMPLE;
+pub use theme::names as theme_names;
 
-use super::app::{App, Effect, Message};
+use super::app::{App, Effect, Focus, Message};
 use super::chat::Level;
 use std::time::Duration;
 
@@ -26,6 +32,7 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         app.flash = None;
     }
     let mut effects = Vec::new();
+    let by_hand = matches!(message, Message::Key(_) | Message::Mouse(_));
     match message {
         Message::Key(key) => keys::key(app, key, &mut effects),
         Message::Mouse(event) => mouse::event(app, event, &mut effects),
@@ -33,7 +40,11 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Tools(event) => calls::event(app, event, &mut effects),
         Message::Resize(width, height) => resize(app, width, height),
         Message::Models(choices) => models::listed(app, choices, &mut effects),
-        Message::Engine(events) => engine::events(app, events, &mut effects),
+        Message::Engine(events) => {
+            let ended_ms = notice::longest(&events);
+            engine::events(app, events, &mut effects);
+            notice::ended(app, ended_ms, &mut effects);
+        }
         Message::EngineGone => engine::gone(app),
         Message::Opening(name) => models::opening(app, name),
         Message::OpenFailed { name, why } => models::open_failed(app, name, &why),
@@ -43,10 +54,28 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Edited(Ok(text)) => app.composer.replace(&text),
         Message::GrammarRead { command, path, content } => guided::read(app, command, &path, content),
         Message::Edited(Err(why)) => app.chat.note(Level::Bad, format!("the draft is as it was: {why}")),
-        Message::Copied(Ok(())) => app.say("copied"),
+        Message::WindowFocus(here) => app.looked_away = !here,
+        Message::ThemeRead { name, theme } => theme::read(app, &name, theme, &mut effects),
+        Message::Copied(Ok(())) => copied(app),
         Message::Copied(Err(why)) => app.chat.note(Level::Bad, format!("not copied: {why}")),
     }
+    if let Focus::Panel(panel) = app.focus {
+        app.panels.recent = Some(panel);
+    }
+    if by_hand {
+        layout::keep(app, &mut effects);
+    }
     effects
+}
+
+/// What was marked is copied; anything else that is copied says so itself.
+fn copied(app: &mut App) {
+    let marked = app.pointer.selection.as_ref().map(|selection| selection.text().lines().count());
+    app.say(match marked {
+        Some(1) => "copied 1 line".into(),
+        Some(lines) => format!("copied {lines} lines"),
+        None => "copied".to_owned(),
+    });
 }
 
 fn resize(app: &mut App, width: u16, height: u16) {
