@@ -10,6 +10,10 @@ mod debugger;
 mod fake_engine;
 #[path = "screen/guided.rs"]
 mod guided;
+#[path = "screen/sampling.rs"]
+mod sampling;
+#[path = "screen/scripts.rs"]
+mod scripts;
 #[path = "screen/settings.rs"]
 mod settings;
 #[path = "screen/shell.rs"]

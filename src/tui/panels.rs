@@ -1,7 +1,10 @@
 //! The panels: which are open at which size, and what each remembers.
 
+use super::changes::Changes;
 use super::kept::Kept;
 use super::layout::Layout;
+use super::trial::Trial;
+use crate::protocol::Stage;
 use serde::{Deserialize, Serialize};
 
 /// By the numbers people switch them with.
@@ -91,6 +94,11 @@ pub struct Panels {
 pub struct SamplingPanel {
     /// The selected parameter.
     pub param: usize,
+    /// The stage that is looked at.
+    pub stage: Option<Stage>,
+    pub changes: Changes,
+    /// Other parameters are tried on the token that is looked at.
+    pub trial: Option<Trial>,
 }
 
 #[derive(Default)]
@@ -112,7 +120,7 @@ pub struct BatchPanel {
 impl Default for SamplingPanel {
     fn default() -> Self {
         let param = crate::protocol::PARAMS.iter().position(|s| s.name == "temperature").unwrap_or(0);
-        Self { param }
+        Self { param, stage: None, changes: Changes::default(), trial: None }
     }
 }
 

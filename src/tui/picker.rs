@@ -24,6 +24,10 @@ pub enum Choice {
     Draft(String),
     Tab(usize),
     Theme(String),
+    /// Of the sampling panel: go to this parameter.
+    Parameter(usize),
+    /// Take the values of this one of the built-in presets.
+    Preset(usize),
 }
 
 pub struct Picker {

@@ -14,11 +14,15 @@ mod mouse;
 mod notice;
 mod overlay;
 mod palette;
+mod params;
 mod replay;
+mod sampling;
 mod scheduling;
 mod theme;
 
 pub use keys::EXAMPLE;
+pub use sampling::edited;
+pub use scheduling::origin;
 pub use theme::names as theme_names;
 
 use super::app::{App, Effect, Focus, Message};

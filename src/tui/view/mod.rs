@@ -19,14 +19,17 @@ mod metrics;
 mod paint;
 mod panel;
 mod parallel;
+mod parameters;
 mod picker;
 mod present;
 mod reasoning;
 mod sampling;
 mod scheduling;
 mod selection;
+mod settle;
 mod title;
 mod transcript;
+mod waterfall;
 
 use super::app::{App, Focus};
 use super::hits::Target;
@@ -60,6 +63,7 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
         _ => {}
     }
     app.theme.paint(buf);
+    settle::settle(buf);
     if app.options.ascii {
         ascii::replace(buf);
     }
