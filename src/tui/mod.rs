@@ -13,7 +13,7 @@ mod chat;
 mod completion;
 mod composer;
 mod editor;
-mod files;
+
 mod format;
 mod history;
 mod hits;
@@ -25,6 +25,7 @@ mod looked;
 mod meter;
 mod outlet;
 mod overlay;
+mod own;
 mod panels;
 mod picker;
 mod pointer;

@@ -7,7 +7,7 @@ use super::port::{Ended, FetchEvent, Models, ScreenOptions};
 use super::replies::ReplyFilter;
 use super::signals::{Signal, Signals};
 use super::terminal::Screen;
-use super::{editor, files, transcript, update, view};
+use super::{editor, own, transcript, update, view};
 use crate::base::Clock;
 use crate::protocol::{Command, Event as EngineEvent, Handle, Snapshot, ToolEvent, ToolHandle, ToolList};
 use crossterm::event::{Event as TerminalEvent, EventStream};
@@ -46,7 +46,7 @@ pub fn run(
         anyhow::bail!("the screen needs a terminal; for scripts and pipes there is `glassbox run`");
     }
     let history = options.history.as_deref().map(read_history).unwrap_or_default();
-    let app = files::open(options, history)?;
+    let app = own::open(options, history)?;
     std::thread::spawn(transcript::warm_up);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -345,12 +345,12 @@ impl Session {
             Effect::Mouse(on) => self.screen.report_mouse(on)?,
             Effect::ReadTheme(name) => {
                 let theme =
-                    files::read_theme(&name, self.app.options.themes.as_deref(), self.app.theme.depth);
+                    own::read_theme(&name, self.app.options.themes.as_deref(), self.app.theme.depth);
                 self.handle_message(Message::ThemeRead { name, theme })?;
             }
             Effect::Keep(text) => {
                 if let Some(Err(why)) =
-                    self.app.options.layout.as_deref().map(|path| files::keep(path, &text))
+                    self.app.options.layout.as_deref().map(|path| own::keep(path, &text))
                 {
                     self.app.say(format!("the layout is not kept: {why}"));
                 }
