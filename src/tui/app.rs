@@ -3,12 +3,15 @@
 use super::calls::{Call, Toolbox};
 use super::chat::{Chat, Turn};
 use super::composer::Composer;
+use super::find::Find;
 use super::hits::Hits;
 use super::keymap::Keymap;
 use super::meter::Meter;
 use super::overlay::Overlay;
 use super::panels::{Panel, Panels, SizeClass};
+use super::place::Shown;
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
+use super::reading::Reading;
 use super::slash::Slash;
 use super::tabs::Tabs;
 use super::theme::Theme;
@@ -127,14 +130,18 @@ pub struct App {
     pub traces: Traces,
     /// The token that is looked at: of a sequence, the how-manieth generated; none is the newest.
     pub token: Option<(SeqId, usize)>,
+    /// An answer is read token by token.
+    pub reading: Option<Reading>,
+    /// What is searched in the transcript.
+    pub find: Option<Find>,
     pub next_request: u64,
     /// Said in the footer until then.
     pub flash: Option<(String, Duration)>,
     pub last_escape: Option<Duration>,
     pub last_interrupt: Option<Duration>,
     pub hinted: bool,
-    /// What the last frame showed: all lines of the transcript, and those in view.
-    pub shown: Cell<(usize, usize)>,
+    /// What the last frame showed of the transcript.
+    pub shown: Cell<Shown>,
     /// Blocks in a row of the map, as last drawn.
     pub kv_row: Cell<usize>,
     /// What lies where, as last drawn.
@@ -181,6 +188,7 @@ pub struct Fetch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Focus {
     Input,
+    Transcript,
     Panel(Panel),
 }
 
@@ -243,6 +251,8 @@ impl App {
             focused_seq: None,
             traces: Traces::default(),
             token: None,
+            reading: None,
+            find: None,
             next_request: 1,
             flash: None,
             last_escape: None,

@@ -1,6 +1,7 @@
 //! What lies where on the screen: noted while it is drawn, asked when the mouse is used.
 
 use super::panels::Panel;
+use super::place::Spot;
 use ratatui::layout::{Position, Rect};
 use std::cell::RefCell;
 
@@ -9,6 +10,12 @@ use std::cell::RefCell;
 pub enum Target {
     Input,
     Transcript,
+    Message(Spot),
+    /// Of the answer that is read token by token.
+    Token(usize),
+    /// Of the token that is looked at.
+    Alternative(usize),
+    Scrollbar,
     Tab(usize),
     Panel(Panel),
     /// A row of the list in the overlay.
@@ -26,6 +33,11 @@ impl Hits {
 
     pub fn note(&self, area: Rect, target: Target) {
         self.0.borrow_mut().push((area, target));
+    }
+
+    /// Where something lies.
+    pub fn of(&self, target: Target) -> Option<(Rect, Target)> {
+        self.0.borrow().iter().rev().find(|(_, noted)| *noted == target).copied()
     }
 
     /// What lies on top there, and its area.

@@ -213,6 +213,7 @@ fn panels_do_not_take_the_answer_and_get_their_keys_back() {
     desk.say("What is the weather?");
     desk.finish();
     desk.press(KeyCode::Tab);
+    desk.press(KeyCode::Tab);
     prepare(&mut desk, false);
     read(&mut desk);
     // In a panel n is a step of the engine.

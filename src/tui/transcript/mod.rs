@@ -6,8 +6,12 @@
 mod code;
 mod document;
 mod fence;
+mod look;
 mod markdown;
+mod table;
 pub mod wrap;
 
 pub use code::warm_up;
 pub use document::Document;
+pub use fence::code_blocks;
+pub use look::Look;

@@ -1,11 +1,12 @@
 //! What keys do.
 
-use super::{calls, command, engine, models, overlay, replay, scheduling};
+use super::{calls, command, engine, find, models, overlay, reading, replay, scheduling, transcript};
 use crate::protocol::{Command, PARAMS, ParamKind, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
 use crate::tui::keymap::Action;
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::{Panel, SizeClass};
+use crate::tui::place::{Place, Scroll, Shown};
 use crate::tui::{completion, slash};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::time::Duration;
@@ -23,6 +24,9 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
         return;
     }
     if overlay::key(app, key, effects) {
+        return;
+    }
+    if find::key(app, key) || reading::key(app, key, effects) {
         return;
     }
     if app.panels.typing.is_some() && typing(app, key, effects) {
@@ -49,6 +53,9 @@ pub fn paste(app: &mut App, text: &str) {
     let now = app.now;
     if let Some(question) = &mut app.tools.question {
         question.disturbed(now);
+    }
+    if find::pasted(app, text) {
+        return;
     }
     app.focus = Focus::Input;
     app.composer.paste(text);
@@ -83,7 +90,7 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::NextTab => app.switch_tab((app.tabs.active() + 1) % app.tabs.len()),
         Action::PreviousTab => app.switch_tab((app.tabs.active() + app.tabs.len() - 1) % app.tabs.len()),
         Action::Help => overlay::toggle_help(app),
-        Action::ToggleThoughts => app.chat.thoughts_open = !app.chat.thoughts_open,
+        Action::ToggleThoughts => transcript::fold_all(app),
         Action::ChooseModel => command::run(app, slash::Slash::Model, "", effects),
         Action::Regenerate => engine::regenerate(app, effects),
         Action::NewChat => command::run(app, slash::Slash::Clear, "", effects),
@@ -98,8 +105,14 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::PreviousFocus => move_focus(app, -1),
         Action::PageUp => scroll(app, -(page(app) as isize)),
         Action::PageDown => scroll(app, page(app) as isize),
-        Action::ScrollTop => app.chat.scroll = Some(0),
+        Action::ScrollTop => app.chat.scroll = Some(Scroll::At(Place::default())),
         Action::ScrollBottom => app.chat.scroll = None,
+        Action::NextMessage => transcript::to_message(app, 1),
+        Action::PreviousMessage => transcript::to_message(app, -1),
+        Action::Find => find::open(app),
+        Action::Transcript(action) => transcript::act(app, action, effects),
+        Action::OpenMessage => transcript::open(app),
+        Action::Token(action) => reading::act(app, action, effects),
         Action::HistoryBack if completing => move_completion(app, -1),
         Action::HistoryForward if completing => move_completion(app, 1),
         Action::HistoryBack => app.composer.up(),
@@ -221,6 +234,7 @@ fn submit_nothing(app: &mut App, effects: &mut Vec<Effect>) {
 fn escape(app: &mut App, effects: &mut Vec<Effect>) {
     let twice = app.last_escape.replace(app.now).is_some_and(|at| app.now - at < TWICE);
     if app.overlay.take().is_some() {
+    } else if app.focus == Focus::Transcript && transcript::leave(app) {
     } else if app.focus != Focus::Input {
         app.focus = Focus::Input;
         app.panels.zoomed = false;
@@ -271,16 +285,20 @@ fn move_completion(app: &mut App, by: isize) {
 fn move_focus(app: &mut App, by: isize) {
     app.overlay = None;
     let open = app.panels.open(app.class());
+    let chat = app.chat.turns().next().map(|_| Focus::Transcript);
     let stops: Vec<Focus> =
-        std::iter::once(Focus::Input).chain(open.iter().map(|p| Focus::Panel(*p))).collect();
+        std::iter::once(Focus::Input).chain(chat).chain(open.iter().map(|p| Focus::Panel(*p))).collect();
     let at = stops.iter().position(|f| *f == app.focus).unwrap_or(0) as isize;
     app.focus = stops[(at + by).rem_euclid(stops.len() as isize) as usize];
     app.panels.scroll = 0;
-    app.panels.zoomed &= app.focus != Focus::Input;
+    app.panels.zoomed &= matches!(app.focus, Focus::Panel(_));
+    if app.focus == Focus::Transcript {
+        transcript::enter(app);
+    }
 }
 
 fn page(app: &App) -> usize {
-    app.shown.get().1.saturating_sub(2).max(1)
+    app.shown.get().view.saturating_sub(2).max(1)
 }
 
 pub fn scroll(app: &mut App, by: isize) {
@@ -288,10 +306,9 @@ pub fn scroll(app: &mut App, by: isize) {
         *scroll = scroll.saturating_add_signed(by);
         return;
     }
-    let (total, view) = app.shown.get();
-    let end = total.saturating_sub(view);
-    let top = app.chat.scroll.unwrap_or(end).min(end).saturating_add_signed(by);
-    app.chat.scroll = (top < end).then_some(top);
+    let Shown { top, below, .. } = app.shown.get();
+    let is_end = by > 0 && by as usize >= below;
+    app.chat.scroll = (!is_end).then_some(Scroll::At(top.moved(by)));
 }
 
 fn next_sequence(app: &mut App, effects: &mut Vec<Effect>) {

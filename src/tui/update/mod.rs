@@ -4,14 +4,17 @@ mod calls;
 mod command;
 mod debug;
 mod engine;
+mod find;
 mod fork;
 mod guided;
 mod keys;
 mod models;
 mod mouse;
 mod overlay;
+mod reading;
 mod replay;
 mod scheduling;
+mod transcript;
 
 pub use keys::EXAMPLE;
 

@@ -103,10 +103,23 @@ pub fn palette(app: &mut App) {
 impl Action {
     /// Whether it makes sense from anywhere.
     fn is_for_palette(self) -> bool {
-        use Action::{Answer, Down, EditValue, First, Increase, Last, Submit, Up};
+        use Action::{
+            Answer, Down, EditValue, First, Increase, Last, OpenMessage, Submit, Token, Transcript, Up,
+        };
         !matches!(
             self,
-            Answer(_) | Down | Up | First | Last | Increase | Action::Decrease | EditValue | Submit
+            Answer(_)
+                | Token(_)
+                | Transcript(_)
+                | OpenMessage
+                | Down
+                | Up
+                | First
+                | Last
+                | Increase
+                | Action::Decrease
+                | EditValue
+                | Submit
         )
     }
 }

@@ -29,7 +29,8 @@ pub fn asked(app: &App, call: &ToolCall, width: usize) -> Line<'static> {
 pub fn head(app: &App, call: &Call, width: usize) -> Line<'static> {
     let theme = &app.theme;
     let muted = theme.style(Role::Muted);
-    let sign = if call.is_done() && app.chat.thoughts_open { "▾ " } else { "▸ " };
+    let open = call.is_open(app.chat.thoughts_open);
+    let sign = if call.is_done() && open { "▾ " } else { "▸ " };
     let mut words = vec![Span::styled(sanitize::one_line(&call.call.name), theme.style(Role::Code))];
     match &call.state {
         CallState::Checking => words.push(Span::styled("is checked", muted)),
@@ -46,7 +47,7 @@ pub fn head(app: &App, call: &Call, width: usize) -> Line<'static> {
             if result.took_ms > 0.0 {
                 words.push(Span::styled(format::millis(result.took_ms), muted));
             }
-            let folds = if app.chat.thoughts_open { "Ctrl+O folds" } else { "Ctrl+O shows" };
+            let folds = if open { "Ctrl+O folds" } else { "Ctrl+O shows" };
             words.push(Span::styled(folds, theme.style(Role::Faint)));
         }
     }

@@ -10,6 +10,9 @@ mod block;
 mod calls;
 mod card;
 mod chrome;
+mod diff;
+mod entry;
+mod find;
 mod header;
 mod help;
 mod input;
@@ -22,6 +25,7 @@ mod picker;
 mod reasoning;
 mod sampling;
 mod scheduling;
+mod tokens;
 mod transcript;
 
 use super::app::{App, Focus};
