@@ -162,6 +162,7 @@ fn sample_a_row(bencher: Bencher, name: &str) {
             top: 0,
             beams: 0,
             trace: 0,
+            keep: None,
         };
         sample(&logits, &row, &mut scratch).expect("a row of numbers")
     });

@@ -3,12 +3,18 @@
 //! `screen_demo` starts with a model, `screen_demo --fresh` with none (the download is played too).
 //! Asked about the weather the model calls a tool: of `Oslo` (`weather`), of two places (`two`), again
 //! and again (`forever`).
+//! Asked about `markdown` it says all of it.
 //! Three inputs exist for tests: the model names `./panic` (panics in the screen's thread), `./broken`
 //! (does not load), and the message `panic` (the engine's thread panics).
 
 #[path = "../tests/support/fake_engine.rs"]
 #[allow(dead_code)]
 mod fake_engine;
+#[path = "../tests/support/hostile_engine.rs"]
+mod hostile;
+#[path = "../tests/support/hostile.rs"]
+#[allow(dead_code)]
+mod payloads;
 
 use fake_engine::{FakeEngine, model_info};
 use glassbox::protocol::*;
@@ -25,6 +31,8 @@ struct Demo {
     cancelled: Arc<AtomicBool>,
     /// Milliseconds a step takes.
     pace: u64,
+    /// Names in the catalogue are hostile too.
+    hostile: bool,
 }
 
 fn main() -> ExitCode {
@@ -34,6 +42,7 @@ fn main() -> ExitCode {
         on_disk: Arc::new(AtomicBool::new(!has("--fresh"))),
         cancelled: Arc::default(),
         pace: after("--pace").and_then(|p| p.parse().ok()).unwrap_or(30),
+        hostile: has("--hostile"),
     };
     let options = ScreenOptions {
         ascii: has("--ascii"),
@@ -41,7 +50,7 @@ fn main() -> ExitCode {
         model: after("--model"),
         ..ScreenOptions::default()
     };
-    match tui::run(options, Box::new(demo), tools()) {
+    match tui::run(options, Box::new(demo), tools(has("--hostile"))) {
         Ok(Ended::Quit) => ExitCode::SUCCESS,
         Ok(Ended::Signal(number)) => ExitCode::from(128 + number as u8),
         Err(error) => {
@@ -51,14 +60,22 @@ fn main() -> ExitCode {
     }
 }
 
-/// One tool, for real: it echoes.
-fn tools() -> Option<ToolHandle> {
+/// Tools, for real: one echoes.
+fn tools(hostile: bool) -> Option<ToolHandle> {
     let file = std::env::temp_dir().join(format!("glassbox-demo-tools-{}.toml", std::process::id()));
-    let declared = "[[tool]]\nname = \"get_weather\"\ndescription = \"The weather in a city, now\"\n\
+    let mut declared = "[[tool]]\nname = \"get_weather\"\ndescription = \"The weather in a city, now\"\n\
                     parameters = { city = \"string\" }\n\
                     command = [\"echo\", \"{city}: 3 °C, light rain\"]\ndry_run = false\n\n\
                     [[tool]]\nname = \"list_files\"\ndescription = \"What is in a folder\"\n\
-                    parameters = { folder = \"string\" }\ncommand = [\"ls\", \"--\", \"{folder}\"]\n";
+                    parameters = { folder = \"string\" }\ncommand = [\"ls\", \"--\", \"{folder}\"]\n"
+        .to_owned();
+    for (number, payload) in payloads::payloads().into_iter().enumerate().filter(|_| hostile) {
+        let text = toml::Value::from(payload.text);
+        declared += &format!(
+            "\n[[tool]]\nname = \"hostile_{number}\"\ndescription = {text}\ncommand = [\"true\"]\n\
+             [[mcp]]\nname = \"server_{number}\"\ncommand = [\"/none\", {text}]\n"
+        );
+    }
     std::fs::write(&file, declared).ok()?;
     Some(glassbox::tools::open(file))
 }
@@ -84,7 +101,17 @@ impl Models for Demo {
             on_disk: false,
             ..smollm.clone()
         };
-        vec![smollm, qwen]
+        let named = |payload: payloads::Payload| ModelChoice {
+            name: payload.text.clone(),
+            description: payload.text.clone(),
+            licence: payload.text.clone(),
+            target: payload.text,
+            is_default: false,
+            ..smollm.clone()
+        };
+        let hostile = payloads::payloads().into_iter().filter(|_| self.hostile).map(named);
+        let all: Vec<_> = hostile.collect();
+        [smollm, qwen].into_iter().chain(all).collect()
     }
 
     fn fetch(&mut self, _name: &str) -> UnboundedReceiver<FetchEvent> {
@@ -113,7 +140,10 @@ impl Models for Demo {
 
     fn open(&mut self, name: &str) -> Result<Handle, String> {
         assert!(!name.contains("panic"), "asked to panic");
-        let broken = name.contains("broken");
+        let (broken, payload) = (name.contains("broken"), hostile::payload(name));
+        if let Some(payload) = payload.clone().filter(|_| name.contains("refused")) {
+            return Err(payload);
+        }
         let pace = Duration::from_millis(self.pace);
         let (commands, inbox) = channel();
         let (out, events) = EventReceiver::channel();
@@ -126,15 +156,15 @@ impl Models for Demo {
                 std::thread::sleep(Duration::from_millis(20));
             }
             if broken {
-                let failure = Failure::new(
-                    FailureKind::Model,
-                    "broken.gguf: tensor blk.3.ffn_up.weight ends 12 bytes past the file",
-                );
+                let told = "broken.gguf: tensor blk.3.ffn_up.weight ends 12 bytes past the file";
+                let failure = Failure::new(FailureKind::Model, payload.as_deref().unwrap_or(told));
                 out.send(vec![Event::LoadFailed(failure)]);
                 return;
             }
-            out.send(vec![Event::Ready(Box::new(model_info()))]);
+            let info = payload.map_or_else(model_info, |p| hostile::model(model_info(), &p));
+            out.send(vec![Event::Ready(Box::new(info))]);
             let mut engine = FakeEngine::default();
+            let mut trace = None;
             cell.store(engine.snapshot());
             loop {
                 let wait = if engine.is_idle() { Duration::from_secs(3600) } else { pace };
@@ -143,7 +173,14 @@ impl Models for Demo {
                     Ok(Command::Submit(request)) => {
                         let asks = format!("{:?}", request.prompt);
                         assert!(!asks.contains("\"panic\""), "the engine was asked to panic");
-                        engine.command(Command::Submit(request))
+                        match hostile::asked(&request) {
+                            Some((channel, payload)) => {
+                                let seq = SeqId { request: request.id, choice: 0 };
+                                trace = Some(hostile::trace(seq, &request.params, &payload));
+                                hostile::say(&request, &channel, &payload)
+                            }
+                            None => engine.command(Command::Submit(request)),
+                        }
                     }
                     Ok(command) => engine.command(command),
                     Err(RecvTimeoutError::Timeout) => Vec::new(),
@@ -151,7 +188,8 @@ impl Models for Demo {
                 if news.is_empty() {
                     news = engine.step();
                 }
-                cell.store(engine.snapshot());
+                let newest = engine.snapshot();
+                cell.store(Snapshot { sampling: trace.clone().or(newest.sampling.clone()), ..newest });
                 if !news.is_empty() && !out.send(news) {
                     return;
                 }

@@ -2,144 +2,19 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
-use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
-use std::io::{Read, Write};
-use std::num::NonZeroU16;
-use std::path::PathBuf;
+#[path = "pty/hostile.rs"]
+mod hostile;
+#[path = "support/hostile.rs"]
+mod payloads;
+#[path = "support/terminal.rs"]
+mod terminal;
+#[path = "pty/ways_out.rs"]
+mod ways_out;
+
+use portable_pty::CommandBuilder;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-const ROWS: u16 = 40;
-const COLUMNS: u16 = 120;
-/// How long anything may take before a test gives up; nothing waits this long when all is well.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A program in a terminal, and what the terminal shows.
-struct Terminal {
-    master: Box<dyn MasterPty + Send>,
-    writer: Box<dyn Write + Send>,
-    child: Box<dyn Child + Send + Sync>,
-    seen: Arc<Mutex<Seen>>,
-}
-
-struct Seen {
-    parser: vt100::Parser,
-    raw: Vec<u8>,
-}
-
-impl Terminal {
-    fn demo(arguments: &[&str]) -> Self {
-        let mut command = CommandBuilder::new(demo());
-        command.args(arguments);
-        command.env("TERM", "xterm-256color");
-        command.env_remove("NO_COLOR");
-        command.env_remove("RUST_BACKTRACE");
-        command.env_remove("COLORTERM");
-        Self::spawn(command)
-    }
-
-    fn spawn(command: CommandBuilder) -> Self {
-        let size = PtySize { rows: ROWS, cols: COLUMNS, pixel_width: 0, pixel_height: 0 };
-        let pair = native_pty_system().openpty(size).unwrap();
-        let child = pair.slave.spawn_command(command).unwrap();
-        let mut reader = pair.master.try_clone_reader().unwrap();
-        let writer = pair.master.take_writer().unwrap();
-        let size = |n| NonZeroU16::new(n).unwrap();
-        let parser = vt100::Parser::new(size(ROWS), size(COLUMNS), 0);
-        let seen = Arc::new(Mutex::new(Seen { parser, raw: Vec::new() }));
-        let shared = seen.clone();
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(n @ 1..) = reader.read(&mut bytes) {
-                let mut seen = shared.lock().unwrap();
-                seen.parser.process(&bytes[..n]);
-                seen.raw.extend(&bytes[..n]);
-            }
-        });
-        Self { master: pair.master, writer, child, seen }
-    }
-
-    fn ready(arguments: &[&str]) -> Self {
-        let terminal = Self::demo(arguments);
-        terminal.wait_for("ready in");
-        terminal
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.writer.write_all(bytes).unwrap();
-        self.writer.flush().unwrap();
-    }
-
-    fn contents(&self) -> String {
-        self.seen.lock().unwrap().parser.screen().contents()
-    }
-
-    fn wait_for(&self, text: &str) {
-        self.wait_until(text, |t| t.contents().contains(text));
-    }
-
-    fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
-        let start = Instant::now();
-        while !condition(self) {
-            assert!(start.elapsed() < PATIENCE, "no {what:?} in\n{}", self.contents());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn signal(&self, number: i32) {
-        let pid = self.child.process_id().unwrap() as i32;
-        // SAFETY: kill takes two integers; the process is our child and not yet waited for.
-        assert_eq!(unsafe { libc::kill(pid, number) }, 0);
-    }
-
-    fn exit_code(&mut self) -> u32 {
-        self.child.wait().unwrap().exit_code()
-    }
-
-    fn is_raw(&self) -> bool {
-        let modes = self.master.get_termios().unwrap();
-        modes.local_flags.bits() & (libc::ICANON | libc::ECHO) == 0
-    }
-
-    fn is_given_back(&self) -> bool {
-        let seen = self.seen.lock().unwrap();
-        let screen = seen.parser.screen();
-        !screen.alternate_screen() && !screen.bracketed_paste() && !screen.hide_cursor() && !self.is_raw()
-    }
-
-    /// The terminal as a shell would leave it for the next job.
-    fn make_cooked(&self) {
-        let fd = self.master.as_raw_fd().unwrap();
-        // SAFETY: fd is the open terminal, and modes is a whole termios that tcgetattr has filled.
-        unsafe {
-            let mut modes = std::mem::zeroed::<libc::termios>();
-            assert_eq!(libc::tcgetattr(fd, &mut modes), 0);
-            modes.c_lflag |= libc::ICANON | libc::ECHO;
-            assert_eq!(libc::tcsetattr(fd, libc::TCSANOW, &modes), 0);
-        }
-    }
-
-    fn frames(&self) -> usize {
-        let begin = b"\x1b[?2026h";
-        self.seen.lock().unwrap().raw.windows(begin.len()).filter(|w| w == begin).count()
-    }
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The example, which `cargo test` builds beside the tests.
-fn demo() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let path = own.parent().and_then(|deps| deps.parent()).unwrap().join("examples/screen_demo");
-    assert!(path.exists(), "{} is missing: cargo build --example screen_demo", path.display());
-    path
-}
+use terminal::{Terminal, demo};
 
 #[test]
 fn leaving_gives_the_terminal_back() {

@@ -16,6 +16,10 @@ mod guided;
 mod history;
 #[path = "screen/markdown.rs"]
 mod markdown;
+#[path = "screen/sampling.rs"]
+mod sampling;
+#[path = "screen/scripts.rs"]
+mod scripts;
 #[path = "screen/settings.rs"]
 mod settings;
 #[path = "screen/tokens.rs"]

@@ -78,6 +78,7 @@ impl Engine {
             })
             .collect();
         score_last(parent, &drawn[0], &self.output, events);
+        let mut mask = parent.mask.take();
         for (seq, drawn) in std::iter::once(&mut *parent).chain(&mut children).zip(drawn) {
             if !std::mem::replace(&mut seq.started, true) {
                 // It shares the whole prompt with its parent, and computed none of it.
@@ -86,7 +87,8 @@ impl Engine {
             }
             seq.ended = match drawn {
                 Ok(mut sampled) => {
-                    if let Some(trace) = traced(&self.text, &mut sampled, seq.mask.as_ref()) {
+                    if let Some(trace) = traced(&self.text, &mut sampled, mask.as_ref()) {
+                        self.kept.push(seq, mask.take(), self.focus.candidates);
                         (self.trace, self.new_trace) = (Some(trace.clone()), Some(trace));
                     }
                     let mut teller = Teller {
@@ -151,10 +153,18 @@ fn scored_token(sampled: &Sampled) -> ScoredToken {
 }
 
 fn traced(text: &TextModel, sampled: &mut Sampled, mask: Option<&TokenMask>) -> Option<Arc<SamplingTrace>> {
-    let mut trace = sampled.trace.take()?;
+    sampled.trace.take().map(|trace| Arc::from(told(text, trace, mask)))
+}
+
+/// The trace with what the sampler does not know.
+pub(super) fn told(
+    text: &TextModel,
+    mut trace: Box<SamplingTrace>,
+    mask: Option<&TokenMask>,
+) -> Box<SamplingTrace> {
     trace.grammar = mask.map(|mask| allowed_by(mask, text));
     trace.candidates.iter_mut().for_each(|candidate| candidate.text = text.piece_text(candidate.id));
-    Some(Arc::from(trace))
+    trace
 }
 
 /// Enough to see what kind of thing must follow.

@@ -1,6 +1,8 @@
 use super::intake::Work;
 use super::step::{Engine, Pace};
-use crate::protocol::{Command, Event, Failure, FailureKind, FinishReason, RequestId, SamplingParams};
+use crate::protocol::{
+    Command, Event, Failure, FailureKind, FinishReason, Reprioritise, RequestId, SamplingParams,
+};
 use crate::sample::Phrases;
 use std::sync::Arc;
 
@@ -55,10 +57,16 @@ impl Engine {
             }
             Work::Fork(fork, phrases) => self.fork(fork, phrases, events),
             // Intake turns these into work of their own.
-            Work::Control(Command::SetParams(..) | Command::Fork(_)) => {}
             Work::Control(
-                Command::SetPriority(_) | Command::WhatIf(_) | Command::Count(_) | Command::Inspect(_),
+                Command::SetParams(..) | Command::Fork(_) | Command::WhatIf(_) | Command::Count(_),
             ) => {}
+            Work::WhatIf(asked, phrases) => {
+                let answer = self.answer_what_if(*asked, &phrases);
+                events.push(Event::WhatIf(Box::new(answer)));
+            }
+            Work::Say(event) => events.push(event),
+            Work::Control(Command::SetPriority(to)) => self.set_priority(to, events),
+            Work::Control(Command::Inspect(what)) => events.push(Event::Inspected(self.inspect(what))),
             Work::Control(Command::Break(on)) => {
                 if self.breakpoints.is_empty() {
                     self.watch_from_here();
@@ -135,6 +143,19 @@ impl Engine {
             }
         }
         self.output.set_params(id, &params, events);
+    }
+
+    fn set_priority(&mut self, to: Reprioritise, events: &mut Vec<Event>) {
+        if !self.scheduler.set_priority(to.id, to.priority) {
+            return;
+        }
+        self.round = 0;
+        if !self.scheduler.by_priority() {
+            let policy = self.scheduler.settings().scheduling_policy.name();
+            events.push(Event::Note(format!(
+                "priorities act only under scheduling_policy = priority; it is {policy}"
+            )));
+        }
     }
 
     pub(super) fn set_pace(&mut self, pace: Pace, events: &mut Vec<Event>) {

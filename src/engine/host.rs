@@ -1,5 +1,5 @@
 use super::control::Next;
-use super::intake::{Accepted, Intake, Work, panic_message};
+use super::intake::{Accepted, Intake, Work, panic_message, unanswered};
 use super::output::refused;
 use super::step::Engine;
 use crate::base::Clock;
@@ -7,7 +7,7 @@ use crate::config::EngineSettings;
 use crate::model::Runner;
 use crate::protocol::{
     Command, Event, EventReceiver, EventSender, Failure, FailureKind, Handle, LoadStage, MemoryPlan,
-    ModelInfo, SnapshotCell,
+    ModelInfo, SnapshotCell, WeakEventSender,
 };
 use crate::text::TextModel;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -44,9 +44,10 @@ pub fn spawn(
     let (ready, opened) = channel();
     let (events, receiver) = EventReceiver::channel();
     let snapshot = SnapshotCell::default();
+    let answers = events.downgrade();
     let host = Host { work, events, cell: snapshot.clone(), published: Duration::ZERO };
     let intake_clock = clock.clone();
-    start("intake", move || take_in(&inbox, &opened, &work_sender, &intake_clock));
+    start("intake", move || take_in(&inbox, &opened, &work_sender, &answers, &intake_clock));
     start("engine", move || host.run(&settings, clock, open, &ready));
     Handle { commands, events: receiver, snapshot }
 }
@@ -60,6 +61,7 @@ fn take_in(
     inbox: &Receiver<Command>,
     opened: &Receiver<Result<Intake, Failure>>,
     work: &Sender<Work>,
+    answers: &WeakEventSender,
     clock: &Clock,
 ) {
     let Ok(opened) = opened.recv() else { return };
@@ -69,7 +71,19 @@ fn take_in(
             (Err(failure), Command::Submit(request)) => {
                 Work::Refuse(Box::new(Accepted::new(*request, clock.now())), failure.clone())
             }
+            (Err(failure), Command::Count(count)) => {
+                Work::Say(Event::Counted { ticket: count.ticket, tokens: Err(failure.clone()) })
+            }
+            (Err(failure), Command::WhatIf(asked)) => Work::Say(unanswered(*asked, failure)),
             (Err(_), command) => Work::Control(command),
+        };
+        // What intake can answer need not wait for the step that runs.
+        let item = match item {
+            Work::Say(event) => match answers.send(vec![event]) {
+                true => continue,
+                false => return,
+            },
+            item => item,
         };
         if work.send(item).is_err() {
             return;

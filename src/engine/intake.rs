@@ -4,11 +4,11 @@ use crate::base::Clock;
 use crate::kv::{BlockTable, ExtraKeys, HashChain, most_blocks};
 use crate::model::ModelLimits;
 use crate::protocol::{
-    Command, Failure, FailureKind, ForkRequest, Prompt, Request, RequestId, SamplingParams, SeqId,
-    SequenceState, TokenId, Tool, ToolChoice, Tools,
+    Command, Count, Counted, Event, Failure, FailureKind, ForkRequest, Prompt, Request, RequestId,
+    SamplingParams, SeqId, SequenceState, TokenId, Tool, ToolChoice, Tools, WhatIf, WhatIfAnswer,
 };
 use crate::sample::{Phrases, SamplerState};
-use crate::text::TextModel;
+use crate::text::{Specials, TextModel};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -44,6 +44,10 @@ pub enum Work {
     /// A branch, with the texts of its parameters as tokens.
     Fork(ForkRequest, Arc<Phrases>),
     SetParams(RequestId, SamplingParams, Arc<Phrases>),
+    /// With the texts of its parameters as tokens.
+    WhatIf(Box<WhatIf>, Arc<Phrases>),
+    /// An answer that the engine has nothing to add to.
+    Say(Event),
     /// Anything else that is not a request.
     Control(Command),
     Note(String),
@@ -129,8 +133,37 @@ impl Intake {
                 }
                 Err(why) => Work::Note(format!("the sampling parameters stay as they were: {why}")),
             },
+            Command::WhatIf(asked) => match self.check_params(&asked.params) {
+                Ok(()) => {
+                    let phrases = self.phrases(&asked.params);
+                    Work::WhatIf(asked, phrases)
+                }
+                Err(why) => Work::Say(unanswered(*asked, &why)),
+            },
+            Command::Count(count) => {
+                let Count { ticket, what } = *count;
+                Work::Say(Event::Counted { ticket, tokens: self.count(&what) })
+            }
             other => Work::Control(other),
         }
+    }
+
+    /// Nothing is refused for its length: how long it is was the question.
+    fn count(&self, what: &Counted) -> Result<Vec<usize>, Failure> {
+        let counted = catch_unwind(AssertUnwindSafe(|| match what {
+            Counted::Prompt(request) => {
+                self.check_tools(request)?;
+                let built = self.text.prompt_with(&request.prompt, &request.tools, &request.thinking)?;
+                Ok(vec![built.ids.len()])
+            }
+            Counted::Texts(texts) => {
+                Ok(texts.iter().map(|text| self.text.encode(text, Specials::Text).len()).collect())
+            }
+        }));
+        counted.unwrap_or_else(|panic| {
+            let why = format!("the tokens could not be counted: {}", panic_message(&*panic));
+            Err(Failure::new(FailureKind::Internal, why))
+        })
     }
 
     fn prepare(&self, request: Request) -> Work {
@@ -334,6 +367,11 @@ fn check_beam(request: &Request) -> Result<(), Failure> {
         (Some(_), _) => Err(bad("prompt_logprobs and beam search do not go together".into())),
         (_, Some(_)) => Err(bad("best_of and beam search do not go together: --choices are its best".into())),
     }
+}
+
+/// A question whose parameters, or engine, are none.
+pub fn unanswered(asked: WhatIf, why: &Failure) -> Event {
+    Event::WhatIf(Box::new(WhatIfAnswer { asked, trace: Err(why.to_string()) }))
 }
 
 fn bad(message: String) -> Failure {

@@ -12,6 +12,8 @@
 //! | `overlap` | the next step planned while one runs |
 //! | `offload` | host memory and disk for blocks |
 //! | `grammars`, `forced` | grammars compiled while their sequences wait, masks; tokens that need no drawing |
+//! | `inspect` | a look inside the KV cache |
+//! | `kept` | what traced tokens were drawn from, and what other parameters would have drawn |
 //! | `fork` | branches of running and finished sequences; what is kept of those that end |
 //! | `account` | what a step's samples mean for its sequences |
 //! | `output`, `stream` | tokens to events; the only place that ends a choice |
@@ -33,7 +35,9 @@ mod forced;
 mod fork;
 mod grammars;
 mod host;
+mod inspect;
 mod intake;
+mod kept;
 mod lifecycle;
 mod limits;
 mod offload;

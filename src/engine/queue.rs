@@ -6,7 +6,7 @@ use super::sequences::Key;
 use crate::base::mix;
 use crate::kv::BlockHash;
 use crate::kv::BlockManager;
-use crate::protocol::SchedulePolicy as Policy;
+use crate::protocol::{RequestId, SchedulePolicy as Policy};
 use std::collections::HashMap;
 
 /// Beyond this many waiting, looking all of them up in the cache costs more than it gains (SGLang).
@@ -37,6 +37,18 @@ impl Scheduler {
         let rank = |key: &Key| (self.sequences[*key].priority, self.sequences[*key].arrival);
         let at = self.waiting.partition_point(|other| rank(other) <= rank(&key));
         self.waiting.insert(at, key);
+    }
+
+    /// Another rank for all sequences of a request, those that run too. False where there are none.
+    pub fn set_priority(&mut self, request: RequestId, priority: i32) -> bool {
+        let mut any = false;
+        for seq in self.of_request(request) {
+            (seq.priority, any) = (priority, true);
+        }
+        if any && self.by_priority() {
+            self.restore_order();
+        }
+        any
     }
 
     /// The order of arrival, or of priority and arrival: after the policy changed.

@@ -3,6 +3,7 @@ use super::breakpoints::Breakpoints;
 use super::debug::Watched;
 use super::grammars::Grammars;
 use super::intake::{Intake, Lengths, panic_message};
+use super::kept::KeptLogits;
 use super::offload::Offload;
 use super::output::Output;
 use super::overlap::Flight;
@@ -20,6 +21,7 @@ use crate::protocol::{
 };
 use crate::sample::{Phrases, RowError, SampleRow, Sampled, SamplerState};
 use crate::text::TextModel;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -53,6 +55,8 @@ pub struct Engine {
     pub(super) trace: Option<Arc<SamplingTrace>>,
     /// The same, until the step's record has it.
     pub(super) new_trace: Option<Arc<SamplingTrace>>,
+    /// What those tokens were drawn from.
+    pub(super) kept: KeptLogits,
     /// Sequences that ended, without their blocks: branches may still start from them.
     pub(super) finished: Ring<Sequence>,
     pub(super) breakpoints: Breakpoints,
@@ -126,6 +130,7 @@ impl Engine {
             focus: Focus { candidates: settings.trace_candidates, seq: None },
             trace: None,
             new_trace: None,
+            kept: KeptLogits::default(),
             finished: Ring::new(FINISHED_KEPT),
             breakpoints: Breakpoints::default(),
             watched: Watched::default(),
@@ -188,7 +193,8 @@ impl Engine {
         launched: Launched,
     ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError> {
         self.make_masks(plan);
-        let rows = sample_rows(plan, &self.scheduler, self.text.end_tokens(), self.focus);
+        let keep = self.kept.next();
+        let rows = sample_rows(plan, &self.scheduler, self.text.end_tokens(), self.focus, keep);
         let sampled = self.runner.sample(launched, &rows)?;
         match sampled.len() == rows.len() {
             true => Ok(sampled),
@@ -254,6 +260,7 @@ impl Engine {
         self.offload.reset();
         self.beams.clear();
         self.grammars.reset();
+        self.kept.clear();
     }
 
     /// Tells the world of first rows and of preemptions.
@@ -295,6 +302,7 @@ fn sample_rows<'a>(
     scheduler: &'a Scheduler,
     end_tokens: &'a [u32],
     focus: Focus,
+    keep: &'a Cell<Vec<f32>>,
 ) -> Vec<SampleRow<'a>> {
     let sequence = |row: usize| scheduler.sequences.get(plan.rows[row].key);
     let focused = focus.seq.filter(|focused| plan.batch.rows.iter().any(|row| row.seq == *focused));
@@ -327,6 +335,7 @@ fn sample_rows<'a>(
                 top: scoring.map_or(0, |scoring| scoring.top).max(logprobs),
                 beams: seq.beam.map_or(0, |width| Search::candidates(width as usize, end_tokens.len())),
                 trace: if trace { focus.candidates } else { 0 },
+                keep: (trace && focus.candidates > 0).then_some(keep),
             });
         }
     }
@@ -352,5 +361,6 @@ fn unwanted(seq: SeqId) -> SampleRow<'static> {
         top: 0,
         beams: 0,
         trace: 0,
+        keep: None,
     }
 }

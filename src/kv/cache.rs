@@ -35,6 +35,9 @@ impl BlockManager {
                 let id = table.group(group)[at];
                 let key = CacheKey::new(&prefix.chain.hashes()[at], group);
                 if id != NULL && self.pool.know(id, key) {
+                    let parent = at.checked_sub(1).map(|before| prefix.chain.hashes()[before]);
+                    let tokens = &prefix.tokens[at * block_size..][..block_size];
+                    self.pool.index_mut().note(id, parent, tokens);
                     self.events.stored(group, at, prefix.chain, prefix.tokens, block_size);
                 }
             }

@@ -15,6 +15,7 @@
 //! | `offload` | what goes to the third tier, and what is wanted back |
 //! | `disk` | the third tier: cached blocks in a folder, which outlives the program |
 //! | `events` | what happened to the content, for those who listen |
+//! | `look` | what a block holds and the cached prefixes as a tree, for whoever looks |
 //! | `check` | everything recounted |
 
 mod cache;
@@ -24,6 +25,7 @@ mod events;
 mod hash;
 mod host;
 mod index;
+mod look;
 mod manager;
 mod moves;
 mod offload;
@@ -39,6 +41,7 @@ mod tests;
 
 pub use disk::{DiskError, DiskStore};
 pub use hash::{BlockHash, CacheKey, ExtraKeys, HashChain};
+pub use look::CachedRun;
 pub use manager::{BlockManager, KvConfig, KvCounts};
 pub use moves::Moves;
 pub use pool::BlockPool;

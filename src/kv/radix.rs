@@ -1,6 +1,7 @@
 mod check;
 mod locks;
 mod node;
+mod walk;
 
 use super::BlockId;
 use crate::protocol::EvictionPolicy;

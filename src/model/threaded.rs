@@ -241,6 +241,7 @@ mod tests {
             top: 0,
             beams: 0,
             trace: 0,
+            keep: None,
         };
         Ok(runner.sample(launched, &[row])?[0].as_ref().unwrap().token)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 
 /// A live engine as a front end sees it: one queue in, one queue out, the newest snapshot beside.
 pub struct Handle {
@@ -45,6 +45,12 @@ impl SnapshotCell {
 #[derive(Clone)]
 pub struct EventSender {
     queue: UnboundedSender<Vec<Event>>,
+    depth: Arc<AtomicUsize>,
+}
+
+/// The same for a thread that must not keep the queue open when the engine is gone.
+pub struct WeakEventSender {
+    queue: WeakUnboundedSender<Vec<Event>>,
     depth: Arc<AtomicUsize>,
 }
 
@@ -107,5 +113,17 @@ impl EventSender {
     pub fn send(&self, events: Vec<Event>) -> bool {
         self.depth.fetch_add(1, Ordering::Relaxed);
         self.queue.send(events).is_ok()
+    }
+
+    pub fn downgrade(&self) -> WeakEventSender {
+        WeakEventSender { queue: self.queue.downgrade(), depth: self.depth.clone() }
+    }
+}
+
+impl WeakEventSender {
+    /// False once the engine or the reader is gone.
+    pub fn send(&self, events: Vec<Event>) -> bool {
+        let depth = self.depth.clone();
+        self.queue.upgrade().is_some_and(|queue| EventSender { queue, depth }.send(events))
     }
 }

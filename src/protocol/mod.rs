@@ -31,7 +31,7 @@ pub use event::{
     ScoredToken, Timings, TokenInfo, TopToken, Usage,
 };
 pub use guided::{Grammar, Guided};
-pub use handle::{EventReceiver, EventSender, Handle, SnapshotCell};
+pub use handle::{EventReceiver, EventSender, Handle, SnapshotCell, WeakEventSender};
 pub use inspect::{
     BlockDetail, CacheNode, CacheTree, Count, Counted, Inspect, Inspected, Reprioritise, WhatIf, WhatIfAnswer,
 };

@@ -33,6 +33,7 @@ pub use pipeline::{Scratch, sample};
 pub use random::uniform;
 
 use crate::protocol::{SamplingParams, SamplingTrace, SeqId, TokenId, TopToken};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// Which tokens may be drawn: a bit a token, 1 is allowed. Made by guided decoding.
@@ -115,6 +116,8 @@ pub struct SampleRow<'a> {
     pub beams: usize,
     /// Return the whole waterfall with this many candidates; 0 is none.
     pub trace: usize,
+    /// Where the row is copied to when a token is drawn from it.
+    pub keep: Option<&'a Cell<Vec<f32>>>,
 }
 
 /// What came of one row. Texts are left empty: the engine knows the vocabulary, this layer does not.

@@ -10,6 +10,7 @@ use super::steer::{adaptive_p, mirostat, temperature};
 use super::trace::Trail;
 use super::{RowError, SampleRow, Sampled, SamplerState};
 use crate::protocol::{LogprobsMode, Stage, TokenId, TopToken};
+use std::cell::Cell;
 
 /// Memory of the sampler, used again for every row: no row allocates once it has grown.
 #[derive(Debug, Default)]
@@ -60,12 +61,21 @@ pub fn sample(logits: &[f32], row: &SampleRow, scratch: &mut Scratch) -> Result<
         let Told { logprob, rank, .. } = tell(top[0].id);
         return Ok(sampled(top[0].id, Told { logprob, rank, top }, &raw, row.state));
     }
+    row.keep.into_iter().for_each(|keep| copy_to(keep, logits));
     chain.run(|_| true)?;
     let drawn = chain.draw();
     let told = chain.told.take().unwrap_or_else(|| tell(drawn.id));
     let raw_entry = Entry { logit: logits[drawn.id as usize], id: drawn.id };
     let trace = chain.trail.finish(row, &raw, raw_entry, &chain.field);
     Ok(Sampled { trace, ..sampled(drawn.id, told, &raw, chain.state) })
+}
+
+/// In the memory that is there.
+fn copy_to(keep: &Cell<Vec<f32>>, logits: &[f32]) {
+    let mut copy = keep.take();
+    copy.clear();
+    copy.extend_from_slice(logits);
+    keep.set(copy);
 }
 
 fn sampled(token: TokenId, told: Told, raw: &Softmax, state: SamplerState) -> Sampled {

@@ -396,6 +396,7 @@ proptest! {
             top: 0,
             beams: 0,
             trace: logits.len(),
+            keep: None,
         };
         let x = logits.iter().map(|x| f64::from(*x)).collect();
         let mut twin = Twin { x, row: &row, margin: f64::INFINITY, state: row.state, decided: false, blurred: false };

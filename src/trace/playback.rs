@@ -1,7 +1,7 @@
 use super::timeline::{Moment, Timeline};
 use crate::protocol::{
     BlockView, Command, Event, Failure, FailureKind, FinishReason, KvView, ModelInfo, Outcome, ReplayCommand,
-    RequestId, SamplingParams, SeqId, SequenceView, Snapshot, Timings, Usage,
+    RequestId, SamplingParams, SeqId, SequenceView, Snapshot, Timings, Usage, WhatIfAnswer,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,8 +97,15 @@ impl Playback {
             }
             Command::Submit(request) => refuse(request.id, request.n, &request.params, events),
             Command::Fork(fork) => refuse(fork.id, 1, &fork.params, events),
-            Command::Focus(_) | Command::Count(_) | Command::Shutdown => {}
-            Command::WhatIf(_) | Command::Inspect(_) => {}
+            Command::Count(count) => {
+                let why = Failure::new(FailureKind::BadRequest, "a replay has no tokenizer");
+                events.push(Event::Counted { ticket: count.ticket, tokens: Err(why) });
+            }
+            Command::WhatIf(asked) => {
+                let trace = Err("a replay has no logits".into());
+                events.push(Event::WhatIf(Box::new(WhatIfAnswer { asked: *asked, trace })));
+            }
+            Command::Focus(_) | Command::Inspect(_) | Command::Shutdown => {}
             Command::Abort(_)
             | Command::SetParams(..)
             | Command::Break(_)

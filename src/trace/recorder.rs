@@ -168,7 +168,9 @@ impl<W: Write> Writer<W> {
     }
 
     fn command(&mut self, at: Duration, command: Box<Command>) -> io::Result<()> {
-        if matches!(*command, Command::Focus(_) | Command::Shutdown | Command::Replay(_)) {
+        // Questions change nothing, and a replay has nobody to answer them.
+        let question = matches!(*command, Command::WhatIf(_) | Command::Count(_) | Command::Inspect(_));
+        if question || matches!(*command, Command::Focus(_) | Command::Shutdown | Command::Replay(_)) {
             return Ok(());
         }
         match self.began {
@@ -187,6 +189,7 @@ impl<W: Write> Writer<W> {
         let kept: Vec<Event> = events
             .iter()
             .filter(|event| !matches!(event, Event::Loading { .. } | Event::Ready(_)))
+            .filter(|event| !matches!(event, Event::WhatIf(_) | Event::Counted { .. } | Event::Inspected(_)))
             .cloned()
             .collect();
         let ready = events.iter().find_map(|event| match event {

@@ -120,6 +120,14 @@ impl Entry {
         }
     }
 
+    #[cfg(test)]
+    pub fn holds_lines(&self) -> bool {
+        match self {
+            Entry::Note(note) => note.shown.holds_lines(),
+            Entry::Turn(turn) => turn.answers.iter().any(|answer| answer.body.holds_lines()),
+        }
+    }
+
     /// Lets go of what is only kept to be drawn quickly.
     pub fn forget_lines(&self) {
         match self {

@@ -21,6 +21,10 @@ pub enum Choice {
     /// Put into the input, to be gone on with.
     Draft(String),
     Tab(usize),
+    /// Of the sampling panel: go to this parameter.
+    Parameter(usize),
+    /// Take the values of this one of the built-in presets.
+    Preset(usize),
 }
 
 pub struct Picker {

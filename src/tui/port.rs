@@ -19,6 +19,30 @@ pub struct ModelChoice {
     pub context: usize,
 }
 
+/// A preset as the person may choose it: a file `NAME.toml` in the presets folder.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PresetChoice {
+    pub name: String,
+    pub path: String,
+    pub system: Option<String>,
+    /// What it sets, by the names of `/set`; `think` is among them.
+    pub values: Vec<(String, String)>,
+    /// Why it cannot be used, with its line.
+    pub problem: Option<String>,
+}
+
+/// What a chat starts with, every source laid over the one below it: flag > preset > `GLASSBOX_*` >
+/// the model's table of the config file > the file's `[sampling]` > the model's own settings > built-in.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StartSettings {
+    pub system: Option<String>,
+    pub params: SamplingParams,
+    pub thinking: Thinking,
+    /// Where values are from, by name, `system` and `think` among them; built-in ones are left out.
+    /// `flag`, `preset poet`, `/home/ada/.config/glassbox/config.toml:12`, `GLASSBOX_TOP_K`, `model`.
+    pub origins: BTreeMap<&'static str, String>,
+}
+
 /// How a download goes. `Done`, `Failed` or `Cancelled` comes last, and once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FetchEvent {
@@ -44,6 +68,24 @@ pub trait Models: Send {
     /// # Errors
     /// No such model or file.
     fn open(&mut self, name_or_path: &str) -> Result<Handle, String>;
+
+    /// Every preset there is, by name; looked up anew.
+    fn presets(&mut self) -> Vec<PresetChoice> {
+        Vec::new()
+    }
+
+    /// What a chat with this model and this preset starts with, the files read anew. For a change of the
+    /// model as well as of the preset; what was set in the session stays over it, as the screen knows.
+    ///
+    /// # Errors
+    /// No such preset (with the nearest name), or a mistake in a file with its line.
+    fn start_settings(
+        &mut self,
+        _model: Option<&str>,
+        _preset: Option<&str>,
+    ) -> Result<StartSettings, String> {
+        Err("there are no presets here".into())
+    }
 }
 
 /// What the person chose before the screen opened.
@@ -52,6 +94,8 @@ pub struct ScreenOptions {
     /// Catalogue name or path; `None` opens what is at hand, or offers the default.
     pub model: Option<String>,
     pub system: Option<String>,
+    /// The preset that the values below are from, where one was named.
+    pub preset: Option<String>,
     pub params: SamplingParams,
     pub thinking: Thinking,
     pub scheduler: SchedulerSettings,

@@ -3,7 +3,7 @@
 use super::app::App;
 use super::chat::Answer;
 use super::drawn::{Drawn, DrawnTokens};
-use super::format;
+use super::{format, looked};
 use crate::protocol::{Candidate, Channel, SamplingTrace, SeqId};
 use ratatui::layout::Position;
 use std::cell::{Cell, RefCell};
@@ -151,18 +151,7 @@ fn unknown(app: &App, answer: &Answer, index: usize) -> String {
     if token.is_some_and(|token| token.score.is_none()) {
         return "put there by the fork: it was not drawn".into();
     }
-    if token.is_some_and(|token| token.forced) {
-        return "nothing else could follow: it was not drawn".into();
-    }
-    if app.replay.is_some() {
-        return "the recording does not tell its alternatives".into();
-    }
-    match app.focused_seq {
-        Some(seq) if seq != origin(app, answer.seq, index) => {
-            format!("alternatives are kept of one sequence at a time; then it was {seq}")
-        }
-        _ => "its alternatives are not kept: only those of the newest tokens of the traced sequence".into(),
-    }
+    looked::why_not(app, origin(app, answer.seq, index), index)
 }
 
 impl Answer {

@@ -2,6 +2,7 @@
 //! and draws at most every 33 ms and only when something changed.
 
 use super::app::{App, Effect, Message};
+use super::outlet::Outlet;
 use super::port::{Ended, FetchEvent, Models, ScreenOptions};
 use super::replies::ReplyFilter;
 use super::signals::{Signal, Signals};
@@ -14,7 +15,7 @@ use crossterm::event::{Event as TerminalEvent, EventStream};
 use futures_util::StreamExt;
 use ratatui::Viewport;
 use std::fs;
-use std::io::{BufWriter, IsTerminal, Stdout, Write};
+use std::io::{IsTerminal, Stdout, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +59,7 @@ pub fn run(
 
 struct Session {
     app: App,
-    screen: Screen<BufWriter<Stdout>>,
+    screen: Screen<Outlet<Stdout>>,
     models: Box<dyn Models>,
     handle: Option<Handle>,
     fetch: Option<UnboundedReceiver<FetchEvent>>,
@@ -95,8 +96,7 @@ impl Session {
     async fn run(app: App, models: Box<dyn Models>, tools: Option<ToolHandle>) -> anyhow::Result<Ended> {
         // Before the first signal can come.
         let signals = Signals::new()?;
-        let screen =
-            Screen::open(BufWriter::with_capacity(1 << 16, std::io::stdout()), Viewport::Fullscreen)?;
+        let screen = Screen::open(Outlet::new(std::io::stdout()), Viewport::Fullscreen)?;
         let (panics, mut panicked) = unbounded_channel();
         let undo = screen.catch_panics(panics);
         let mut session = Session {
@@ -146,6 +146,7 @@ impl Session {
             }
             match self.wake(&mut keys, panicked).await {
                 Wake::Signal(Signal::End(number)) => return Ok(Ended::Signal(number)),
+                Wake::Signal(Signal::Stop) => self.suspend = true,
                 Wake::Signal(Signal::Continue) => self.come_back()?,
                 Wake::Terminal(Some(event)) => self.terminal_event(event?)?,
                 Wake::Terminal(None) => return Ok(Ended::Quit),

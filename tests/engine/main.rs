@@ -24,6 +24,7 @@ mod harness;
 mod overlap;
 mod policies;
 mod priority;
+mod questions;
 mod real;
 mod records;
 mod sampling;

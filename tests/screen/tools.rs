@@ -451,7 +451,7 @@ fn a_replay_shows_calls_and_results_and_asks_nothing() {
         desk.tell(Message::Engine(vec![sent, calls, ended]));
     }
     let picture = desk.picture();
-    assert!(picture.contains("→ get_weather") && picture.contains("▸ get_weather · answered"), "{picture}");
+    assert!(picture.contains("→ get_weather") && picture.contains("╭ get_weather · answered"), "{picture}");
     assert_eq!(tool_commands(&desk), []);
 }
 

@@ -5,6 +5,8 @@
 mod debugger;
 #[path = "fake_script.rs"]
 mod script;
+#[path = "fake_whatif.rs"]
+mod whatif;
 
 use glassbox::protocol::*;
 pub use script::model_info;
@@ -113,9 +115,8 @@ impl FakeEngine {
                 self.allowed += n;
                 Vec::new()
             }
-            Command::SetPriority(_) | Command::WhatIf(_) | Command::Count(_) | Command::Inspect(_) => {
-                Vec::new()
-            }
+            Command::WhatIf(asked) => self.what_if(*asked),
+            Command::SetPriority(_) | Command::Count(_) | Command::Inspect(_) => Vec::new(),
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(request) => self.fork(&request),
             Command::Break(on) => {
@@ -236,7 +237,11 @@ impl FakeEngine {
         let cached = if turns > 1 { (prompt / 2) / BLOCK * BLOCK } else { 0 };
         for choice in 0..request.n {
             let thinks = request.parse_reasoning && turns < 3;
-            let plain = || if text.contains("weather") { call() } else { script(choice, thinks) };
+            let plain = || match () {
+                () if text.contains("weather") => call(),
+                () if text.contains("markdown") => script::torture(),
+                () => script(choice, thinks),
+            };
             let mut left = with_tools(request).unwrap_or_else(plain);
             left.reverse();
             let seq = SeqId { request: request.id, choice };

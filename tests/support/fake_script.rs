@@ -14,6 +14,13 @@ fn scattering(nm: f64) -> f64 {\n    (550.0 / nm).powi(4) // relative to green\n
 | colour | nm | relative |\n|---|---:|---:|\n| blue | 450 | 2.23 |\n| red | 650 | 0.51 |\n\n\
 So `scattering(450.0)` is larger: the sky looks blue.\n";
 
+/// All of markdown, said when asked about `markdown`.
+pub const TORTURE: &str = include_str!("torture.md");
+
+pub fn torture() -> Vec<(Channel, String)> {
+    TORTURE.split_inclusive([' ', '\n']).map(|w| (Channel::Content, w.to_owned())).collect()
+}
+
 pub fn model_info() -> ModelInfo {
     ModelInfo {
         name: "smollm2-135m".into(),
@@ -144,7 +151,19 @@ pub fn trace(s: &Sequence, drawn: u32, text: &str) -> SamplingTrace {
         cut_by,
     });
     let p = &s.params;
-    let stage = |stage, survivors, active| StageView { stage, survivors, active };
+    let entropy = |stage| match stage {
+        Stage::Raw | Stage::Repetition => 0.91,
+        Stage::Temperature => 0.82,
+        Stage::TopK => 0.80,
+        Stage::TopP => 0.74,
+        _ => 0.71,
+    };
+    let stage = |stage, survivors, active: bool| StageView {
+        stage,
+        survivors,
+        active,
+        entropy: active.then(|| entropy(stage)),
+    };
     let top_k = if p.top_k == 0 { VOCAB } else { p.top_k as usize };
     SamplingTrace {
         seq: s.seq,

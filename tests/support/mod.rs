@@ -80,6 +80,7 @@ pub fn run(runner: &mut dyn Runner, rows: &[Driven], top: usize) -> Vec<Sampled>
         top,
         beams: 0,
         trace: 0,
+        keep: None,
     };
     let rows: Vec<_> = (0..launched.outputs).map(|_| row(SeqId::default())).collect();
     runner.sample(launched, &rows).unwrap().into_iter().map(|s| s.unwrap()).collect()

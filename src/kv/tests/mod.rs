@@ -8,6 +8,7 @@ mod events;
 mod fork;
 mod groups;
 mod host;
+mod look;
 mod prefix;
 mod queue;
 mod random;

@@ -156,6 +156,12 @@ impl Document {
         }
     }
 
+    /// Whether a closed block has its lines ready.
+    #[cfg(test)]
+    pub fn holds_lines(&self) -> bool {
+        self.blocks.iter().any(|block| block.lines.borrow().is_some())
+    }
+
     /// Lines of the closed blocks; those that are new, or new at this look, are measured.
     fn closed_height(&self, look: Look) -> usize {
         let mut ends = self.ends.borrow_mut();

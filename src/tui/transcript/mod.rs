@@ -13,5 +13,7 @@ pub mod wrap;
 
 pub use code::warm_up;
 pub use document::Document;
+#[cfg(test)]
+pub use document::RENDERED;
 pub use fence::code_blocks;
 pub use look::Look;

@@ -11,12 +11,16 @@ mod keys;
 mod models;
 mod mouse;
 mod overlay;
+mod params;
 mod reading;
 mod replay;
+mod sampling;
 mod scheduling;
 mod transcript;
 
 pub use keys::EXAMPLE;
+pub use sampling::edited;
+pub use scheduling::origin;
 
 use super::app::{App, Effect, Message};
 use super::chat::Level;

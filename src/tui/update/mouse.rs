@@ -40,6 +40,7 @@ fn drag(app: &mut App, row: u16) {
 fn click(app: &mut App, target: Target, effects: &mut Vec<Effect>) {
     match target {
         Target::Input => app.focus = Focus::Input,
+        Target::Transcript if app.chat.turns().next().is_none() => app.focus = Focus::Input,
         Target::Transcript => transcript::enter(app),
         Target::Message(spot) => {
             let again = app.focus == Focus::Transcript && app.chat.selected == Some(spot);

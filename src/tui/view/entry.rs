@@ -153,17 +153,30 @@ impl<'a> Sections<'a> {
         }
     }
 
-    /// What tools gave back, folded.
+    /// What tools were asked and gave back: a card each, folded to its head and the result's first line.
     fn calls(&mut self, turn: &'a Turn) {
         let app = self.frame.app;
+        let width = usize::from(self.frame.look.width);
         for call in &turn.calls {
-            self.lines(Part::Said, vec![calls::head(app, call, self.frame.look.width.into())]);
-            if call.is_open(app.chat.thoughts_open) && !call.shown.is_empty() {
-                let bar = Span::styled("│ ", app.theme.style(Role::Border));
-                let (first, rest, style) = (bar.clone(), bar, app.theme.style(Role::Muted));
-                let content = Content::Document { document: &call.shown, first, rest, style, caret: false };
-                self.push(Part::Said, content);
+            self.lines(Part::Said, vec![calls::head(app, call, width)]);
+            if !call.is_done() {
+                continue;
             }
+            if !call.is_open(app.chat.thoughts_open) {
+                self.lines(Part::Said, vec![calls::beginning(app, call, width)]);
+                continue;
+            }
+            self.lines(Part::Said, calls::arguments(app, call, width));
+            let border = app.theme.style(Role::Border);
+            let (first, rest) = (Span::styled("├ ", border), Span::styled("│ ", border));
+            let style = app.theme.style(Role::Text);
+            if !call.shown.is_empty() {
+                self.push(
+                    Part::Said,
+                    Content::Document { document: &call.shown, first, rest, style, caret: false },
+                );
+            }
+            self.lines(Part::Said, vec![Line::styled("╰", border)]);
         }
     }
 

@@ -29,6 +29,8 @@ fn content(app: &App, two: bool, width: usize) -> Vec<Line<'static>> {
     let replay = app.replay.map(|_| keys(app, Place::Replay, "in panels, of a replay"));
     let others = [
         keys(app, Place::Anywhere, "anywhere"),
+        keys(app, Place::Transcript, "in the transcript"),
+        keys(app, Place::Tokens, "token by token"),
         keys(app, Place::Panels, "in panels"),
         keys(app, Place::Question, "when a tool call is asked about"),
     ];

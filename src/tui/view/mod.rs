@@ -21,12 +21,15 @@ mod metrics;
 mod paint;
 mod panel;
 mod parallel;
+mod parameters;
 mod picker;
 mod reasoning;
 mod sampling;
 mod scheduling;
+mod settle;
 mod tokens;
 mod transcript;
+mod waterfall;
 
 use super::app::{App, Focus};
 use super::overlay::Overlay;
@@ -58,6 +61,7 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
         Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
         _ => {}
     }
+    settle::settle(buf);
     if app.options.ascii {
         ascii::replace(buf);
     }

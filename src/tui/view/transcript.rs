@@ -339,3 +339,97 @@ impl<'a> Flow<'a> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::*;
+    use crate::tui::app::Message;
+    use crate::tui::port::ScreenOptions;
+    use crate::tui::theme::{Depth, Theme};
+    use crate::tui::transcript::RENDERED;
+    use crate::tui::update;
+    use crossterm::event::KeyCode;
+    use std::time::Duration;
+
+    /// A screen after so many turns, and how many blocks were rendered for what `then` does with it.
+    fn rendered(turns: u64, then: impl Fn(&mut App)) -> usize {
+        let theme = Theme::load("dark", None, Depth::Sixteen).expect("built in");
+        let mut app = App::new(ScreenOptions::default(), theme, vec![]);
+        tell(&mut app, Message::Resize(120, 40));
+        for nth in 0..turns {
+            let seq = SeqId { request: RequestId(nth), choice: 0 };
+            let prompt = Prompt::Text(format!("question {nth}"));
+            let request = Request::new(seq.request, prompt, SamplingParams::default());
+            let answer = "A paragraph.\n\n- a list\n\n```\ncode\n```\nAnother **paragraph**.\n\nThe end.";
+            let outcome = Outcome {
+                reason: FinishReason::Stop,
+                usage: Usage::default(),
+                timings: Timings::default(),
+                seed: 0,
+                params: SamplingParams::default(),
+                beam: None,
+            };
+            let events = vec![
+                Event::Sent(Box::new(Command::Submit(Box::new(request)))),
+                Event::Delta { seq, part: crate::protocol::Part::Text(answer.into()) },
+                Event::Finished { seq, outcome: Box::new(outcome) },
+            ];
+            tell(&mut app, Message::Engine(events));
+        }
+        frame(&app);
+        RENDERED.with(|count| count.set(0));
+        then(&mut app);
+        RENDERED.with(std::cell::Cell::get)
+    }
+
+    fn tell(app: &mut App, message: Message) {
+        update(app, message, Duration::ZERO);
+    }
+
+    fn frame(app: &App) {
+        let (width, height) = app.size;
+        crate::tui::draw(app, &mut Buffer::empty(Rect::new(0, 0, width, height)));
+    }
+
+    fn page_up(app: &mut App) {
+        tell(app, Message::Key(KeyCode::PageUp.into()));
+        frame(app);
+    }
+
+    #[test]
+    fn a_frame_renders_what_is_in_view_however_long_the_history_is() {
+        let frames = |app: &mut App| (0..10).for_each(|_| frame(app));
+        assert_eq!((rendered(50, frames), rendered(1_000, frames)), (0, 0));
+        let scroll = |app: &mut App| (0..10).for_each(|_| page_up(app));
+        let (short, long) = (rendered(200, scroll), rendered(1_000, scroll));
+        assert_eq!(short, long);
+        assert!(long < 600, "{long} blocks for ten pages");
+    }
+
+    #[test]
+    fn a_resize_and_a_jump_render_what_comes_into_view() {
+        let resize = |app: &mut App| {
+            tell(app, Message::Resize(90, 40));
+            frame(app);
+        };
+        assert_eq!(rendered(200, resize), rendered(1_000, resize));
+        let jump = |app: &mut App| {
+            app.chat.scroll = Some(Scroll::At(Place::default()));
+            frame(app);
+        };
+        let (short, long) = (rendered(200, jump), rendered(1_000, jump));
+        assert_eq!(short, long);
+        assert!(long < 200, "{long} blocks for one view");
+    }
+
+    #[test]
+    fn what_is_far_from_the_view_keeps_no_lines() {
+        rendered(400, |app| {
+            (0..300).for_each(|_| page_up(app));
+            let held = |entry: &Entry| entry.holds_lines();
+            let all = app.chat.entries.iter().filter(|entry| held(entry)).count();
+            assert!(all < 4 * NEAR, "{all} entries hold lines");
+        });
+    }
+}
