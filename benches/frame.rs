@@ -4,6 +4,8 @@
 #[path = "../tests/support/fake_engine.rs"]
 #[allow(dead_code, clippy::unwrap_used)]
 mod fake_engine;
+#[path = "../tests/support/history.rs"]
+mod long;
 
 use divan::Bencher;
 use fake_engine::{FakeEngine, model_info};
@@ -95,6 +97,53 @@ fn crowded(size: (u16, u16)) -> App {
     app.focus = Focus::Panel(Panel::Kv);
     app.panels.zoomed = true;
     app
+}
+
+/// 100,000 lines before the answer that streams.
+const TURNS: u64 = 4_400;
+
+/// One more token, and the frame that shows it.
+#[divan::bench(args = SIZES)]
+fn stream_after_100_000_lines(bencher: Bencher, size: (u16, u16)) {
+    let (mut app, mut engine) = after_history(size);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));
+    bencher.bench_local(|| {
+        let events = engine.step();
+        tell(&mut app, &mut engine, Message::Engine(events));
+        draw(&app, &mut buffer)
+    });
+}
+
+/// A page back, and the frame that shows it: at the beginning it goes on from the end.
+#[divan::bench(args = SIZES)]
+fn scroll_100_000_lines(bencher: Bencher, size: (u16, u16)) {
+    let (mut app, mut engine) = after_history(size);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));
+    bencher.bench_local(|| {
+        let page = crossterm::event::KeyCode::PageUp;
+        tell(&mut app, &mut engine, Message::Key(page.into()));
+        draw(&app, &mut buffer)
+    });
+}
+
+/// The frame after the window became wider or narrower.
+#[divan::bench]
+fn resize_100_000_lines(bencher: Bencher) {
+    let (mut app, mut engine) = after_history(SIZES[1]);
+    let mut width = 100;
+    bencher.bench_local(|| {
+        width = if width == 100 { 120 } else { 100 };
+        tell(&mut app, &mut engine, Message::Resize(width, 40));
+        draw(&app, &mut Buffer::empty(Rect::new(0, 0, width, 40)))
+    });
+}
+
+fn after_history(size: (u16, u16)) -> (App, FakeEngine) {
+    let (mut app, mut engine) = streaming(size, 0);
+    tell(&mut app, &mut engine, Message::Engine(long::history(TURNS)));
+    let (width, height) = size;
+    draw(&app, &mut Buffer::empty(Rect::new(0, 0, width, height)));
+    (app, engine)
 }
 
 fn frame(bencher: Bencher, (width, height): (u16, u16), turns: usize) {

@@ -5,6 +5,7 @@
 //! Asked about the weather the model calls a tool: of `Oslo` (`weather`), of two places (`two`), again
 //! and again (`forever`).
 //! `--blocks N` gives the KV cache that many.
+//! Asked about `markdown` it says all of it.
 //! Three inputs exist for tests: the model names `./panic` (panics in the screen's thread), `./broken`
 //! (does not load), and the message `panic` (the engine's thread panics).
 

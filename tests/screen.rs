@@ -18,10 +18,16 @@ mod composing;
 mod debugger;
 #[path = "support/fake_engine.rs"]
 mod fake_engine;
+#[path = "screen/find.rs"]
+mod find;
 #[path = "screen/guided.rs"]
 mod guided;
+#[path = "screen/history.rs"]
+mod history;
 #[path = "screen/kv_panel.rs"]
 mod kv_panel;
+#[path = "screen/markdown.rs"]
+mod markdown;
 #[path = "screen/sampling.rs"]
 mod sampling;
 #[path = "screen/scripts.rs"]
@@ -32,6 +38,8 @@ mod sessions;
 mod settings;
 #[path = "screen/shell.rs"]
 mod shell;
+#[path = "screen/tokens.rs"]
+mod tokens;
 #[path = "screen/tools.rs"]
 mod tool_calls;
 
@@ -172,6 +180,11 @@ impl Desk {
             line.trim_end().to_owned()
         };
         (0..buffer.area.height).map(row).collect::<Vec<_>>().join("\n")
+    }
+
+    /// As [`Self::picture`], without the scrollbar.
+    fn text(&self) -> String {
+        self.picture().lines().map(|line| line.replace('┃', " ").trim_end().to_owned() + "\n").collect()
     }
 
     fn sent(&self) -> Vec<&Command> {
@@ -339,6 +352,8 @@ fn parameters_are_changed_in_the_panel_with_arrows_and_typed_values() {
     let mut desk = Desk::ready(SIZES[1]);
     desk.say("Why?");
     desk.steps(50);
+    desk.press(KeyCode::Tab);
+    assert_eq!(desk.app.focus, Focus::Transcript);
     desk.press(KeyCode::Tab);
     assert_eq!(desk.app.focus, Focus::Panel(Panel::Sampling));
     desk.press(KeyCode::Left);
@@ -542,7 +557,7 @@ fn a_long_message_is_shown_by_its_beginning_and_sent_in_full() {
     desk.press(KeyCode::Enter);
     let [Command::Submit(request)] = desk.sent()[..] else { panic!("{:?}", desk.effects) };
     assert_eq!(request.prompt, Prompt::Chat(vec![glassbox::protocol::Message::new(Role::User, text)]));
-    let picture = desk.picture();
+    let picture = desk.text();
     assert!(picture.contains("line 9\n") && !picture.contains("line 10"), "{picture}");
     assert!(picture.contains("… 1,000 lines, 9 kB in all"), "{picture}");
 }
@@ -683,6 +698,7 @@ fn panels_are_toggled_zoomed_and_left() {
     desk.say("Why?");
     desk.steps(60);
     desk.press(KeyCode::Tab);
+    desk.press(KeyCode::Tab);
     desk.press(KeyCode::Char('6'));
     assert_eq!(desk.app.focus, Focus::Panel(Panel::Metrics));
     desk.press(KeyCode::Char('z'));
@@ -705,6 +721,7 @@ fn a_call_is_seen_as_it_forms_and_what_is_held_back_says_why() {
         let Some(Command::Submit(request)) = desk.sent().last().copied() else { panic!("nothing sent") };
         assert_eq!(request.thinking.budget, Some(64));
         if size != SIZES[2] {
+            desk.press(KeyCode::Tab);
             desk.press(KeyCode::Tab);
             desk.press(KeyCode::Char('5'));
             desk.press(KeyCode::Char('z'));
@@ -861,7 +878,7 @@ fn scrolling_back_stays_put_while_the_answer_grows() {
     desk.buffer();
     desk.press(KeyCode::PageUp);
     desk.press(KeyCode::PageUp);
-    let top = |desk: &Desk| desk.picture().lines().skip(1).take(10).map(str::to_owned).collect::<Vec<_>>();
+    let top = |desk: &Desk| desk.text().lines().skip(1).take(10).map(str::to_owned).collect::<Vec<_>>();
     let before = top(&desk);
     desk.tell(Message::Engine(vec![Event::Note("more".into())]));
     assert_eq!(top(&desk), before);

@@ -5,6 +5,7 @@ use super::chat::{Chat, Turn};
 use super::composer::Composer;
 use super::counting::Counting;
 use super::files::{FileEntry, Unread};
+use super::find::Find;
 use super::history::Then;
 use super::hits::Hits;
 use super::kept::Kept;
@@ -12,8 +13,11 @@ use super::keymap::Keymap;
 use super::meter::Meter;
 use super::overlay::Overlay;
 use super::panels::{Panel, Panels, SizeClass};
+use super::place::Shown;
 use super::pointer::Pointer;
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
+use super::reading::Reading;
+use super::selection::LineAt;
 use super::sessions::Sessions;
 use super::slash::Slash;
 use super::tabs::Tabs;
@@ -26,7 +30,7 @@ use crate::protocol::{
     SchedulerSettings, SeqId, SessionCommand, SessionEvent, Snapshot, Thinking, ToolCommand, ToolEvent,
 };
 use crossterm::event::{KeyEvent, MouseEvent};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,6 +191,10 @@ pub struct App {
     pub traces: Traces,
     /// The token that is looked at: of a sequence, the how-manieth generated; none is the newest.
     pub token: Option<(SeqId, usize)>,
+    /// An answer is read token by token.
+    pub reading: Option<Reading>,
+    /// What is searched in the transcript.
+    pub find: Option<Find>,
     pub next_request: u64,
     /// Said in the footer until then.
     pub flash: Option<(String, Duration)>,
@@ -195,8 +203,10 @@ pub struct App {
     /// Which tab was to be closed, and when.
     pub last_close: Option<(usize, Duration)>,
     pub hinted: bool,
-    /// What the last frame showed: all lines of the transcript, and those in view.
-    pub shown: Cell<(usize, usize)>,
+    /// What the last frame showed of the transcript.
+    pub shown: Cell<Shown>,
+    /// The lines of the transcript in view, row by row.
+    pub rows: RefCell<Vec<LineAt>>,
     /// Blocks in a row of the map, as last drawn.
     pub kv_row: Cell<usize>,
     /// Rows of the map or of the tree, as last drawn.
@@ -245,6 +255,7 @@ pub struct Fetch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Focus {
     Input,
+    Transcript,
     Panel(Panel),
 }
 
@@ -322,6 +333,8 @@ impl App {
             focused_seq: None,
             traces: Traces::default(),
             token: None,
+            reading: None,
+            find: None,
             next_request: 1,
             flash: None,
             last_escape: None,
@@ -329,6 +342,7 @@ impl App {
             last_close: None,
             hinted: false,
             shown: Cell::default(),
+            rows: RefCell::default(),
             kv_row: Cell::new(1),
             kv_rows: Cell::new(1),
             hits: Hits::default(),
@@ -391,13 +405,6 @@ impl App {
         if let Some(question) = &mut self.tools.question {
             question.shown(now);
         }
-    }
-
-    /// The line of the transcript that is drawn first.
-    pub fn top_line(&self) -> usize {
-        let (total, view) = self.shown.get();
-        let end = total.saturating_sub(view);
-        self.chat.scroll.map_or(end, |top| top.min(end))
     }
 
     /// A sequence keeps its colour; those of one batch differ.

@@ -37,6 +37,8 @@ pub struct Call {
     pub plan: Option<PlannedCall>,
     /// The result's text.
     pub shown: Document,
+    /// Its result is shown, or not, whatever holds for all.
+    pub open: Option<bool>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -52,7 +54,7 @@ pub enum CallState {
 
 impl Call {
     pub fn new(id: CallId, call: ToolCall) -> Self {
-        Self { id, call, state: CallState::Checking, plan: None, shown: Document::plain("") }
+        Self { id, call, state: CallState::Checking, plan: None, shown: Document::plain(""), open: None }
     }
 
     pub fn end(&mut self, result: ToolResult) {
@@ -68,6 +70,11 @@ impl Call {
             call.end(result.clone());
         }
         call
+    }
+
+    /// Whether its result is shown.
+    pub fn is_open(&self, all: bool) -> bool {
+        self.open.unwrap_or(all)
     }
 
     pub fn is_done(&self) -> bool {

@@ -1,7 +1,9 @@
 //! The conversation: turns with their answers, and notes between them.
 
 use super::calls::Call;
+use super::drawn::DrawnTokens;
 use super::format;
+use super::place::{Key, Measure, Part as Piece, Scroll, Spot};
 use super::saved::Saved;
 use super::transcript::Document;
 use crate::protocol::{
@@ -17,8 +19,12 @@ pub struct Chat {
     pub title: Option<String>,
     /// The system prompt.
     pub system: Option<String>,
-    /// First line of the transcript shown; none follows the end.
-    pub scroll: Option<usize>,
+    /// Where the view stands; none follows the end.
+    pub scroll: Option<Scroll>,
+    /// What the keys of the transcript act on.
+    pub selected: Option<Spot>,
+    /// Two answers that are compared, in the place of the second.
+    pub compared: Option<(SeqId, SeqId)>,
     /// What is being written, while another chat is in view.
     pub draft: String,
     /// Something came while another chat was in view.
@@ -48,6 +54,8 @@ pub enum Entry {
 pub struct Turn {
     pub text: String,
     pub shown: Document,
+    /// A long message is shown in full.
+    pub unfolded: bool,
     pub answers: Vec<Answer>,
     /// Waits for the model, or for the answer before it.
     pub queued: bool,
@@ -62,6 +70,7 @@ pub struct Turn {
     pub versions: Versions,
     /// Its number in the session, once it has one.
     pub number: Option<TurnNumber>,
+    pub measured: Measure,
 }
 
 /// What else was said, or answered, in a turn's place. Each begins with its own turn and has all that
@@ -75,6 +84,7 @@ pub struct Versions {
 pub struct Note {
     pub level: Level,
     pub shown: Document,
+    pub measured: Measure,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,12 +103,18 @@ pub struct Answer {
     pub model: Option<String>,
     /// Its own, where the turn has several.
     pub prompt: Option<String>,
+    /// Of a branch: its parent, and how many of its tokens it keeps.
+    pub from: Option<(SeqId, usize)>,
+    /// Every token, as it was drawn.
+    pub drawn: DrawnTokens,
     pub text: String,
     pub reasoning: String,
     /// That it asks for, as they form.
     pub tool_calls: Vec<ToolCall>,
     pub body: Document,
     pub thoughts: Document,
+    /// Its thoughts are shown, or not, whatever holds for all.
+    pub open: Option<bool>,
     pub tokens: usize,
     pub reasoning_tokens: usize,
     pub prompt_tokens: Option<usize>,
@@ -118,10 +134,49 @@ pub struct Answer {
     pub resumes: Option<(SeqId, Box<Outcome>)>,
 }
 
+impl Entry {
+    /// Of the text that is shown.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Entry::Note(note) => note.shown.size(),
+            Entry::Turn(turn) => {
+                turn.answers.iter().map(|a| a.body.size()).sum::<usize>() + turn.shown.size()
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub fn holds_lines(&self) -> bool {
+        match self {
+            Entry::Note(note) => note.shown.holds_lines(),
+            Entry::Turn(turn) => turn.answers.iter().any(|answer| answer.body.holds_lines()),
+        }
+    }
+
+    /// Lets go of what is only kept to be drawn quickly.
+    pub fn forget_lines(&self) {
+        match self {
+            Entry::Note(note) => note.shown.forget_lines(),
+            Entry::Turn(turn) => {
+                turn.shown.forget_lines();
+                turn.calls.iter().for_each(|call| call.shown.forget_lines());
+                for answer in &turn.answers {
+                    answer.body.forget_lines();
+                    answer.thoughts.forget_lines();
+                }
+            }
+        }
+    }
+}
+
 impl Chat {
     /// Said above the messages that wait: a question and its answer stay together.
     pub fn note(&mut self, level: Level, text: impl AsRef<str>) {
-        self.insert(Entry::Note(Note { level, shown: Document::note(text.as_ref()) }));
+        self.insert(Entry::Note(Note {
+            level,
+            shown: Document::note(text.as_ref()),
+            measured: Measure::default(),
+        }));
     }
 
     /// Puts it above the messages that wait.
@@ -180,6 +235,40 @@ impl Chat {
         self.main_turns().rev().take_while(|turn| !turn.calls.is_empty()).count()
     }
 
+    pub fn turn(&self, entry: usize) -> Option<&Turn> {
+        match self.entries.get(entry)? {
+            Entry::Turn(turn) => Some(turn),
+            Entry::Note(_) => None,
+        }
+    }
+
+    pub fn turn_mut(&mut self, entry: usize) -> Option<&mut Turn> {
+        match self.entries.get_mut(entry)? {
+            Entry::Turn(turn) => Some(turn),
+            Entry::Note(_) => None,
+        }
+    }
+
+    pub fn answer(&self, seq: SeqId) -> Option<&Answer> {
+        self.answers().rev().find(|answer| answer.seq == seq)
+    }
+
+    /// The answer at a place, if there is one.
+    pub fn answer_at(&self, spot: Spot) -> Option<&Answer> {
+        match spot.part {
+            Piece::Said => None,
+            Piece::Answer(nth) => self.turn(spot.entry)?.answers.get(nth),
+        }
+    }
+
+    pub fn spot_of(&self, seq: SeqId) -> Option<Spot> {
+        let at = |turn: &Turn| turn.answers.iter().position(|answer| answer.seq == seq);
+        (0..self.entries.len()).rev().find_map(|entry| {
+            let nth = at(self.turn(entry)?)?;
+            Some(Spot { entry, part: Piece::Answer(nth) })
+        })
+    }
+
     pub fn last_answer(&self) -> Option<&Answer> {
         self.answers().next_back()
     }
@@ -226,6 +315,7 @@ impl Turn {
         Self {
             text: text.to_owned(),
             shown: Document::plain(&folded(text)),
+            unfolded: false,
             answers: Vec::new(),
             queued: false,
             side: false,
@@ -234,6 +324,7 @@ impl Turn {
             held: false,
             versions: Versions::default(),
             number: None,
+            measured: Measure::default(),
         }
     }
 
@@ -254,6 +345,34 @@ impl Turn {
         self.answers.iter().all(Answer::is_refused) && !self.versions.is_several()
     }
 
+    /// Whether there is more of the message than is shown folded.
+    pub fn is_long(&self) -> bool {
+        is_long(&self.text)
+    }
+
+    pub fn unfold(&mut self, unfolded: bool) {
+        self.unfolded = unfolded;
+        self.shown = Document::plain(&if unfolded { self.text.clone() } else { folded(&self.text) });
+    }
+
+    /// What its lines depend on, but for the width and the colours; none while they change by
+    /// themselves.
+    pub fn shape(&self, key: Key) -> Option<Key> {
+        let is_settled = !self.queued
+            && self.calls.iter().all(Call::is_done)
+            && self.answers.iter().all(|answer| answer.outcome.is_some());
+        let said = key.with(self.shown.size()).with(self.calls.len()).with(self.answers.len());
+        let said =
+            self.calls.iter().fold(said, |key, call| key.with(call.shown.size()).with(fold(call.open)));
+        let whole = self.answers.iter().fold(said, |key, answer| {
+            key.with(answer.body.size())
+                .with(answer.thoughts.size())
+                .with(answer.tool_calls.len())
+                .with(fold(answer.open))
+        });
+        is_settled.then_some(whole)
+    }
+
     fn is_pending(&self) -> bool {
         !self.calls.is_empty() && self.answers.is_empty() && !self.held
     }
@@ -266,11 +385,14 @@ impl Answer {
             title: None,
             model: None,
             prompt: None,
+            from: None,
+            drawn: DrawnTokens::default(),
             text: String::new(),
             reasoning: String::new(),
             tool_calls: Vec::new(),
             body: Document::default(),
             thoughts: Document::plain(""),
+            open: None,
             tokens: 0,
             reasoning_tokens: 0,
             prompt_tokens: None,
@@ -294,6 +416,11 @@ impl Answer {
             (self.body, self.thoughts) = (Document::default(), Document::plain(""));
             self.tool_calls.clear();
         }
+    }
+
+    /// Whether its thoughts are shown.
+    pub fn is_open(&self, all: bool) -> bool {
+        self.open.unwrap_or(all)
     }
 
     /// Takes an event that names this answer.
@@ -350,6 +477,7 @@ impl Answer {
 
     fn count(&mut self, token: &TokenInfo, now: Duration) {
         self.tokens += 1;
+        self.drawn.push(token);
         self.first_token.get_or_insert(now);
         if token.channel == crate::protocol::Channel::Reasoning {
             self.reasoning_tokens += 1;
@@ -357,14 +485,24 @@ impl Answer {
     }
 }
 
+/// Of a long message so much is shown; it is one from twice as much.
+const LINES: usize = 10;
+const CHARACTERS: usize = 1_500;
+
+fn is_long(text: &str) -> bool {
+    text.len() > 2 * CHARACTERS || text.lines().count() > 2 * LINES
+}
+
+fn fold(open: Option<bool>) -> usize {
+    open.map_or(0, |open| 1 + usize::from(open))
+}
+
 /// A long message as the transcript shows it: its beginning and its size. The model gets all of it.
 fn folded(text: &str) -> String {
-    const LINES: usize = 10;
-    const CHARACTERS: usize = 1_500;
-    let lines = text.lines().count();
-    if lines <= 2 * LINES && text.len() <= 2 * CHARACTERS {
+    if !is_long(text) {
         return text.to_owned();
     }
+    let lines = text.lines().count();
     let start: Vec<&str> = text.lines().take(LINES).collect();
     let start: String = start.join("\n").chars().take(CHARACTERS).collect();
     let size = format::bytes(text.len() as u64);

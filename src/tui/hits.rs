@@ -2,6 +2,7 @@
 
 use super::layout::Side;
 use super::panels::Panel;
+use super::place::Spot;
 use crate::protocol::SeqId;
 use ratatui::layout::{Position, Rect};
 use std::cell::RefCell;
@@ -11,6 +12,12 @@ use std::cell::RefCell;
 pub enum Target {
     Input,
     Transcript,
+    Message(Spot),
+    /// Of the answer that is read token by token.
+    Token(usize),
+    /// Of the token that is looked at.
+    Alternative(usize),
+    Scrollbar,
     Tab(usize),
     Panel(Panel),
     /// Its first row.
@@ -51,12 +58,9 @@ impl Hits {
         self.0.borrow_mut().push((area, target));
     }
 
-    /// Under all that was noted within it.
-    pub fn note_below(&self, area: Rect, target: Target) {
-        let mut noted = self.0.borrow_mut();
-        let at = noted.iter().position(|(inner, _)| area.contains(inner.as_position()));
-        let at = at.unwrap_or(noted.len());
-        noted.insert(at, (area, target));
+    /// Where something lies.
+    pub fn of(&self, target: Target) -> Option<(Rect, Target)> {
+        self.0.borrow().iter().rev().find(|(_, noted)| *noted == target).copied()
     }
 
     /// What lies on top there, and its area.

@@ -101,6 +101,54 @@ pub enum Action {
     RaisePriority,
     TraceRow,
     GoToBranch,
+    Find,
+    /// The message above, or under, the top of the view.
+    PreviousMessage,
+    NextMessage,
+    OpenMessage,
+    Transcript(InTranscript),
+    Token(InTokens),
+}
+
+/// What acts on the selected message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InTranscript {
+    Next,
+    Previous,
+    First,
+    Last,
+    HalfUp,
+    HalfDown,
+    Tokens,
+    Fold,
+    Copy,
+    CopyBlock,
+    Compare,
+    NextMatch,
+    PreviousMatch,
+}
+
+/// What acts in token mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InTokens {
+    Left,
+    Right,
+    Up,
+    Down,
+    First,
+    Last,
+    Doubtful,
+    Colour,
+    NextChoice,
+    PreviousChoice,
+    Fork,
+}
+
+impl Action {
+    /// Leads to a panel, or away from all: does so from the transcript too.
+    fn is_for_any_panel(&self) -> bool {
+        matches!(self, Action::TogglePanel(_) | Action::BeginCommand | Action::Help)
+    }
 }
 
 /// Where a binding holds.
@@ -108,6 +156,10 @@ pub enum Action {
 pub enum Place {
     Anywhere,
     Input,
+    /// The transcript, while it has the focus.
+    Transcript,
+    /// While an answer is read token by token: before the transcript's.
+    Tokens,
     Panels,
     /// In this panel: before what is bound in all.
     In(Panel),
@@ -139,6 +191,24 @@ pub struct Binding {
 }
 
 macro_rules! bind {
+    (Transcript, $name:expr, [$($key:expr),+], $action:ident, $help:expr) => {
+        Row {
+            place: Place::Transcript,
+            name: $name,
+            keys: &[$($key),+],
+            action: Action::Transcript(InTranscript::$action),
+            help: $help,
+        }
+    };
+    (Tokens, $name:expr, [$($key:expr),+], $action:ident, $help:expr) => {
+        Row {
+            place: Place::Tokens,
+            name: $name,
+            keys: &[$($key),+],
+            action: Action::Token(InTokens::$action),
+            help: $help,
+        }
+    };
     (In $panel:ident, $name:expr, [$($key:expr),+], $action:expr, $help:expr) => {
         Row { place: Place::In(Panel::$panel), name: $name, keys: &[$($key),+], action: $action, help: $help }
     };
@@ -185,6 +255,9 @@ pub const BINDINGS: &[Row] = &[
     bind!(Anywhere, "page_down", [key!(pagedown)], Action::PageDown, "scroll forward"),
     bind!(Anywhere, "scroll_top", [key!(ctrl - home)], Action::ScrollTop, "to the beginning"),
     bind!(Anywhere, "scroll_bottom", [key!(ctrl - end)], Action::ScrollBottom, "to the end, and follow"),
+    bind!(Anywhere, "find", [key!(ctrl - f)], Action::Find, "find in this chat"),
+    bind!(Anywhere, "previous_message", [key!(alt - up)], Action::PreviousMessage, "the message before"),
+    bind!(Anywhere, "next_message", [key!(alt - down)], Action::NextMessage, "the message after"),
     bind!(Anywhere, "palette", [key!(ctrl - p)], Action::Palette, "find an action or a command"),
     bind!(
         Anywhere,
@@ -221,6 +294,59 @@ pub const BINDINGS: &[Row] = &[
         Action::PreviousFocus,
         ""
     ),
+    bind!(Transcript, "select_next", [key!(j), key!(down)], Next, "next message (k: the one before)"),
+    bind!(Transcript, "select_previous", [key!(k), key!(up)], Previous, ""),
+    bind!(Transcript, "select_first", [key!(g), key!(home)], First, "first message (G: last)"),
+    bind!(Transcript, "select_last", [key!(shift - g), key!(end)], Last, ""),
+    bind!(Transcript, "half_page_down", [key!(d)], HalfDown, "half a page on (u: back)"),
+    bind!(Transcript, "half_page_up", [key!(u)], HalfUp, ""),
+    Row {
+        place: Place::Transcript,
+        name: "open_message",
+        keys: &[key!(enter)],
+        action: Action::OpenMessage,
+        help: "tokens of the answer",
+    },
+    bind!(Transcript, "read_tokens", [key!(t)], Tokens, ""),
+    bind!(Transcript, "fold_message", [key!(o)], Fold, "fold or show thoughts here"),
+    bind!(Transcript, "copy_message", [key!(y)], Copy, "copy it (Y: its code)"),
+    bind!(Transcript, "copy_block", [key!(shift - y)], CopyBlock, ""),
+    bind!(Transcript, "compare_answers", [key!('=')], Compare, "compare with its parent"),
+    bind!(Transcript, "next_match", [key!(n)], NextMatch, "next match (N: before)"),
+    bind!(Transcript, "previous_match", [key!(shift - n)], PreviousMatch, ""),
+    Row {
+        place: Place::Transcript,
+        name: "message_up",
+        keys: &[key!('[')],
+        action: Action::PreviousMessage,
+        help: "",
+    },
+    Row {
+        place: Place::Transcript,
+        name: "message_down",
+        keys: &[key!(']')],
+        action: Action::NextMessage,
+        help: "",
+    },
+    Row {
+        place: Place::Transcript,
+        name: "begin_command",
+        keys: &[key!('/')],
+        action: Action::BeginCommand,
+        help: "",
+    },
+    Row { place: Place::Transcript, name: "help", keys: &[key!('?')], action: Action::Help, help: "" },
+    bind!(Tokens, "token_left", [key!(left), key!(h)], Left, "token before (→: after)"),
+    bind!(Tokens, "token_right", [key!(right), key!(l)], Right, ""),
+    bind!(Tokens, "token_up", [key!(up)], Up, "line above (↓: under)"),
+    bind!(Tokens, "token_down", [key!(down)], Down, ""),
+    bind!(Tokens, "token_first", [key!(home), key!(g)], First, "first token (End: last)"),
+    bind!(Tokens, "token_last", [key!(end), key!(shift - g)], Last, ""),
+    bind!(Tokens, "token_doubtful", [key!(w)], Doubtful, "next token under 50%"),
+    bind!(Tokens, "colour_tokens", [key!(c)], Colour, "colour by probability"),
+    bind!(Tokens, "alternative_next", [key!(j)], NextChoice, "next alternative (k: before)"),
+    bind!(Tokens, "alternative_previous", [key!(k)], PreviousChoice, ""),
+    bind!(Tokens, "fork_here", [key!(enter)], Fork, "fork here with it"),
     bind!(
         Panels,
         "toggle_sampling",
@@ -381,6 +507,7 @@ impl Keymap {
     pub fn in_force(&self, shown: &str, focus: Focus) -> Option<String> {
         let places = match focus {
             Focus::Input => vec![Place::Input, Place::Anywhere],
+            Focus::Transcript => vec![Place::Tokens, Place::Transcript, Place::Anywhere],
             Focus::Panel(panel) => vec![Place::Replay, Place::In(panel), Place::Panels, Place::Anywhere],
         };
         let is_it = |key: &KeyCombination| short_name(*key) == shown;
@@ -395,9 +522,20 @@ impl Keymap {
     pub fn action(&self, key: KeyEvent, focus: Focus) -> Option<Action> {
         match focus {
             Focus::Input => self.bound(key, &[Place::Anywhere, Place::Input]),
+            Focus::Transcript => self
+                .bound(key, &[Place::Anywhere, Place::Transcript])
+                .or_else(|| self.bound(key, &[Place::Panels]).filter(Action::is_for_any_panel)),
             Focus::Panel(panel) => self
                 .bound(key, &[Place::In(panel)])
                 .or_else(|| self.bound(key, &[Place::Anywhere, Place::Panels])),
+        }
+    }
+
+    /// The meaning of a key to an answer that is read token by token.
+    pub fn token_action(&self, key: KeyEvent) -> Option<InTokens> {
+        match self.bound(key, &[Place::Tokens]) {
+            Some(Action::Token(action)) => Some(action),
+            _ => None,
         }
     }
 

@@ -48,7 +48,8 @@ pub fn token(app: &App, seq: SeqId, index: usize) -> Option<&ParsedToken> {
     app.parsed.iter().rev().find(|t| t.seq == seq && t.index == index)
 }
 
-fn why_not(app: &App, seq: SeqId, index: usize) -> String {
+/// Why the waterfall of a token that was drawn is not known.
+pub fn why_not(app: &App, seq: SeqId, index: usize) -> String {
     if token(app, seq, index).is_some_and(|token| token.forced) {
         return "it was not drawn: its grammar let nothing else follow".into();
     }

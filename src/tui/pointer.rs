@@ -23,6 +23,7 @@ pub enum Held {
     Divider(Side),
     Title(Panel),
     Text,
+    Scrollbar,
 }
 
 impl Pointer {

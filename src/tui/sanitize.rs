@@ -7,6 +7,8 @@ use std::borrow::Cow;
 /// Drawn in place of nothing else: the transcript puts marks into its text with this character and
 /// the next ones. It is private use, so foreign text loses it here.
 pub const MARK: char = '\u{E000}';
+/// Numbers of marks are written as one private-use character each, from this one.
+pub const MARK_BASE: u32 = 0xE100;
 
 /// The text with every dangerous character written out. Line breaks stay, a tab becomes four
 /// spaces, a carriage return before a line break goes.

@@ -6,10 +6,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use unicode_segmentation::UnicodeSegmentation;
 
-/// A cell of the transcript: its line from the top, its column from where text begins.
+/// An entry of the transcript, and which of its lines.
+pub type LineAt = (usize, usize);
+
+/// A cell of the transcript: its line, its column from where text begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    pub line: usize,
+    pub line: LineAt,
     pub column: usize,
 }
 
@@ -20,7 +23,7 @@ pub struct Selection {
     /// Where the pointer is, or was let go.
     end: Place,
     /// Lines in view since then, as they were drawn, and the width they were wrapped at.
-    seen: RefCell<(BTreeMap<usize, String>, usize)>,
+    seen: RefCell<(BTreeMap<LineAt, String>, usize)>,
 }
 
 impl Selection {
@@ -37,14 +40,14 @@ impl Selection {
     }
 
     /// A line as it is drawn; lines are wrapped at `width`.
-    pub fn see(&self, line: usize, text: &str, width: usize) {
+    pub fn see(&self, line: LineAt, text: &str, width: usize) {
         let mut seen = self.seen.borrow_mut();
         seen.0.insert(line, text.to_owned());
         seen.1 = width;
     }
 
     /// The marked columns of a line: from, and up to but not with.
-    pub fn columns(&self, line: usize) -> Option<(usize, usize)> {
+    pub fn columns(&self, line: LineAt) -> Option<(usize, usize)> {
         let (first, last) = (self.start.min(self.end), self.start.max(self.end));
         if self.is_empty() || line < first.line || line > last.line {
             return None;
@@ -103,10 +106,10 @@ mod tests {
     use super::*;
 
     fn marked(lines: &[&str], width: usize, from: (usize, usize), to: (usize, usize)) -> String {
-        let place = |(line, column)| Place { line, column };
+        let place = |(line, column)| Place { line: (0, line), column };
         let mut selection = Selection::new(place(from));
         selection.extend(place(to));
-        lines.iter().enumerate().for_each(|(i, line)| selection.see(i, line, width));
+        lines.iter().enumerate().for_each(|(i, line)| selection.see((0, i), line, width));
         selection.text()
     }
 

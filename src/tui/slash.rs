@@ -37,6 +37,8 @@ pub enum Slash {
     Unbreak,
     Why,
     Fork,
+    Diff,
+    Find,
     Panel,
     Layout,
     Theme,
@@ -98,6 +100,8 @@ pub const COMMANDS: &[Spec] = &[
     spec!("unbreak", [], "[N]", Unbreak, "take a breakpoint away, or all"),
     spec!("why", [], "[SEQ]", Why, "why something waits"),
     spec!("fork", ["branch"], "[SEQ] [@TOKEN]", Fork, "answer anew from a token on"),
+    spec!("diff", [], "[SEQ SEQ]", Diff, "compare two answers"),
+    spec!("find", ["search"], "[TEXT]", Find, "find in this chat"),
     spec!("system", [], "[TEXT|none]", System, "the system prompt"),
     spec!("schema", [], "[JSON|FILE|off]", Schema, "answers follow a JSON schema"),
     spec!("grammar", [], "[FILE|off]", Grammar, "answers follow Lark or GBNF"),
@@ -112,7 +116,7 @@ pub const COMMANDS: &[Spec] = &[
     spec!("kv", [], "[reset]", Kv, "blocks; reset drops the cache"),
     spec!("stats", [], "", Stats, "how fast the last answer was"),
     spec!("context", [], "", Context, "how full the context is"),
-    spec!("copy", [], "[code]", Copy, "copy the answer, or its code"),
+    spec!("copy", [], "[code [N]]", Copy, "copy the answer, or its code"),
     spec!("exit", ["quit", "bye", "q"], "", Exit, "leave"),
 ];
 

@@ -97,7 +97,7 @@ impl App {
 
     fn came_into_view(&mut self) {
         self.chat.unread = false;
-        self.token = None;
+        (self.reading, self.find, self.token) = (None, None, None);
         let draft = std::mem::take(&mut self.chat.draft);
         self.composer.replace(&draft);
         self.completion = 0;

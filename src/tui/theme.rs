@@ -181,6 +181,14 @@ impl Theme {
         self.style(Role::Accent).fg.is_some()
     }
 
+    /// Differs between themes that look different: what was drawn with one is of no use to the other.
+    pub fn key(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        self.styles.hash(&mut hasher);
+        hasher.finish()
+    }
+
     /// The colour of the `index`-th sequence.
     pub fn sequence(&self, index: usize) -> Style {
         self.style(SEQUENCE_HUES[index % SEQUENCE_HUES.len()])

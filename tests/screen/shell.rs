@@ -112,6 +112,7 @@ fn layouts_are_chosen_by_name_and_kept_for_the_size_of_the_window() {
 fn panels_are_moved_and_resized_with_keys() {
     let mut desk = streaming((200, 60));
     desk.press(KeyCode::Tab);
+    desk.press(KeyCode::Tab);
     desk.type_text("}");
     let (sampling, kv) = (desk.find("1 sampling").1, desk.find("2 kv blocks").1);
     assert!(kv < sampling, "{}", desk.picture());
@@ -361,7 +362,7 @@ fn help_is_narrowed_by_typing_and_scrolls_no_further_than_its_end() {
 
 #[test]
 fn keys_of_ones_own_act_and_are_shown() {
-    let mut desk = Desk::ready(SIZES[1]);
+    let mut desk = Desk::ready(SIZES[2]);
     let file = "[input]\nsubmit = 'ctrl-s'\n[anywhere]\ntoggle_pause = 'f9'\nregenerate = 'none'\n";
     desk.app.keymap = glassbox::tui::Keymap::with_file("keymap.toml", file);
     let picture = desk.picture();

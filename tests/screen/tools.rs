@@ -213,6 +213,7 @@ fn panels_do_not_take_the_answer_and_get_their_keys_back() {
     desk.say("What is the weather?");
     desk.finish();
     desk.press(KeyCode::Tab);
+    desk.press(KeyCode::Tab);
     prepare(&mut desk, false);
     read(&mut desk);
     // In a panel n is a step of the engine.
@@ -450,7 +451,7 @@ fn a_replay_shows_calls_and_results_and_asks_nothing() {
         desk.tell(Message::Engine(vec![sent, calls, ended]));
     }
     let picture = desk.picture();
-    assert!(picture.contains("→ get_weather") && picture.contains("▸ get_weather · answered"), "{picture}");
+    assert!(picture.contains("→ get_weather") && picture.contains("╭ get_weather · answered"), "{picture}");
     assert_eq!(tool_commands(&desk), []);
 }
 

@@ -261,7 +261,11 @@ impl FakeEngine {
         let cached = if turns > 1 { (prompt / 2) / BLOCK * BLOCK } else { 0 };
         for choice in 0..request.n {
             let thinks = request.parse_reasoning && turns < 3;
-            let plain = || if text.contains("weather") { call() } else { script(choice, thinks) };
+            let plain = || match () {
+                () if text.contains("weather") => call(),
+                () if text.contains("markdown") => script::torture(),
+                () => script(choice, thinks),
+            };
             let mut left = with_tools(request).unwrap_or_else(plain);
             left.reverse();
             let seq = SeqId { request: request.id, choice };

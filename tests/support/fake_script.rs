@@ -14,6 +14,13 @@ fn scattering(nm: f64) -> f64 {\n    (550.0 / nm).powi(4) // relative to green\n
 | colour | nm | relative |\n|---|---:|---:|\n| blue | 450 | 2.23 |\n| red | 650 | 0.51 |\n\n\
 So `scattering(450.0)` is larger: the sky looks blue.\n";
 
+/// All of markdown, said when asked about `markdown`.
+pub const TORTURE: &str = include_str!("torture.md");
+
+pub fn torture() -> Vec<(Channel, String)> {
+    TORTURE.split_inclusive([' ', '\n']).map(|w| (Channel::Content, w.to_owned())).collect()
+}
+
 pub fn model_info() -> ModelInfo {
     ModelInfo {
         name: "smollm2-135m".into(),

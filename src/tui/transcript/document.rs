@@ -7,17 +7,18 @@
 
 use super::code::Piece;
 use super::fence::{Fence, ShownCode, code_head};
+use super::look::Look;
 use super::{markdown, wrap};
 use crate::tui::format;
-use crate::tui::sanitize::{self, MARK};
+use crate::tui::sanitize::{self, MARK, MARK_BASE};
 use crate::tui::theme::{Role, Theme};
 use ratatui::text::{Line, Span};
 use std::cell::{Cell, Ref, RefCell};
 
 /// A text block longer than this is closed at the next line break, at twice this at the next space.
 const LONG_BLOCK: usize = 4096;
-/// Numbers of marks are written as one private-use character each.
-const MARK_BASE: u32 = 0xE100;
+/// Blocks so far from those in view keep no lines.
+const NEAR: usize = 8;
 
 /// Markdown, or plain text, as it arrives.
 #[derive(Default)]
@@ -35,15 +36,23 @@ pub struct Document {
     /// Notes set into the text where they happened.
     marks: Vec<String>,
     tail_lines: RefCell<Option<Rendered>>,
-    /// Width, how many blocks were counted, and their lines.
-    closed_height: Cell<(u16, usize, usize)>,
+    ends: RefCell<Ends>,
+    /// The blocks that may hold lines.
+    warm: Cell<(usize, usize)>,
+    /// Bytes that came.
+    size: usize,
 }
 
 struct Rendered {
-    width: u16,
-    /// Whose colours they have.
-    theme: u32,
+    look: u64,
     lines: Vec<Line<'static>>,
+}
+
+/// Where each closed block ends, in lines, blank ones between them counted.
+#[derive(Default)]
+struct Ends {
+    look: u64,
+    lines: Vec<usize>,
 }
 
 struct Block {
@@ -79,6 +88,7 @@ impl Document {
     /// Adds foreign text; what a terminal might obey becomes visible.
     pub fn push(&mut self, text: &str) {
         let safe = sanitize::visible(text);
+        self.size += text.len();
         self.tail.push_str(&safe);
         self.close_blocks();
         self.tail_lines.take();
@@ -91,6 +101,7 @@ impl Document {
         {
             self.tail.extend([MARK, number]);
             self.marks.push(note);
+            self.size += 1;
             self.tail_lines.take();
         }
     }
@@ -99,50 +110,87 @@ impl Document {
         self.blocks.is_empty() && self.tail.is_empty()
     }
 
-    /// How many lines it takes at `width` cells.
-    pub fn height(&self, width: u16, theme: &Theme) -> usize {
-        let (counted_width, counted, height) = self.closed_height.get();
-        let (from, base) = if counted_width == width { (counted, height) } else { (0, 0) };
-        let taller = |sum, part| sum + self.with_lines(part, width, theme, <[_]>::len);
-        let closed = (from..self.blocks.len()).fold(base, taller);
-        self.closed_height.set((width, self.blocks.len(), closed));
-        let parts = self.parts();
-        (self.blocks.len()..parts).fold(closed, taller) + parts.saturating_sub(1)
+    /// Bytes that came so far, and marks: what was added shows in it.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// How many lines it takes.
+    pub fn height(&self, look: Look) -> usize {
+        let closed = self.closed_height(look);
+        let open = self.parts() - self.blocks.len();
+        let gap = usize::from(open > 0 && !self.blocks.is_empty());
+        closed + gap + if open > 0 { self.with_lines(self.blocks.len(), look, <[_]>::len) } else { 0 }
     }
 
     /// Calls `show` for the lines `from..to`, in order.
-    pub fn visit(
-        &self,
-        (from, to): (usize, usize),
-        width: u16,
-        theme: &Theme,
-        mut show: impl FnMut(&Line<'static>),
-    ) {
+    pub fn visit(&self, (from, to): (usize, usize), look: Look, mut show: impl FnMut(&Line<'static>)) {
+        self.closed_height(look);
         let blank = Line::default();
-        let parts = self.parts();
-        // From the end, where the view mostly is: what lies far above it costs nothing.
-        let (mut first, mut at) = (parts, self.height(width, theme));
-        while first > 0 && at > from {
-            first -= 1;
-            at -= self.with_lines(first, width, theme, <[_]>::len) + usize::from(first > 0);
-        }
-        for part in first..parts {
-            if at >= to {
-                return;
-            }
-            self.with_lines(part, width, theme, |lines| {
+        let (first, mut at) = {
+            let ends = self.ends.borrow();
+            let first = ends.lines.partition_point(|end| *end <= from);
+            (first, first.checked_sub(1).map_or(0, |before| ends.lines[before]))
+        };
+        let mut part = first;
+        while part < self.parts() && at < to {
+            self.with_lines(part, look, |lines| {
                 // A blank line stands between two parts.
                 let gap = (part > 0).then_some(&blank);
                 let length = lines.len() + usize::from(part > 0);
-                if at + length > from {
-                    let all = gap.into_iter().chain(lines).enumerate();
-                    all.map(|(i, line)| (at + i, line))
-                        .filter(|(i, _)| (from..to).contains(i))
-                        .for_each(|(_, line)| show(line));
-                }
+                let (skipped, taken) = (from.saturating_sub(at), to.saturating_sub(at).min(length));
+                gap.into_iter().chain(lines).take(taken).skip(skipped).for_each(&mut show);
                 at += length;
             });
+            part += 1;
         }
+        self.cool_down((first, part));
+    }
+
+    /// Lets all lines go: it is far from the view.
+    pub fn forget_lines(&self) {
+        self.cool_down((0, 0));
+        self.tail_lines.take();
+        if let Open::Code(fence) = &self.open {
+            fence.shown.take();
+        }
+    }
+
+    /// Whether a closed block has its lines ready.
+    #[cfg(test)]
+    pub fn holds_lines(&self) -> bool {
+        self.blocks.iter().any(|block| block.lines.borrow().is_some())
+    }
+
+    /// Lines of the closed blocks; those that are new, or new at this look, are measured.
+    fn closed_height(&self, look: Look) -> usize {
+        let mut ends = self.ends.borrow_mut();
+        if ends.look != look.key {
+            *ends = Ends { look: look.key, lines: Vec::new() };
+        }
+        for part in ends.lines.len()..self.blocks.len() {
+            let gap = usize::from(part > 0);
+            let end = ends.lines.last().copied().unwrap_or(0) + gap + self.measure(part, look);
+            ends.lines.push(end);
+        }
+        ends.lines.last().copied().unwrap_or(0)
+    }
+
+    fn measure(&self, part: usize, look: Look) -> usize {
+        let block = &self.blocks[part];
+        let kept = block.lines.borrow().as_ref().filter(|kept| kept.look == look.key).map(|k| k.lines.len());
+        kept.unwrap_or_else(|| self.render(&block.content, look).len())
+    }
+
+    /// Lines of blocks far from those just shown are let go: they are made again when they are needed.
+    fn cool_down(&self, (first, end): (usize, usize)) {
+        let (from, to) = self.warm.get();
+        let near = first.saturating_sub(NEAR)..end + NEAR;
+        for part in (from..to.min(self.blocks.len())).filter(|part| !near.contains(part) || end == 0) {
+            self.blocks[part].lines.take();
+        }
+        let kept = (from.max(near.start).min(first), to.min(near.end).max(end));
+        self.warm.set(if end == 0 { (0, 0) } else { kept });
     }
 
     /// Closed blocks and, where there is something in it, the open one.
@@ -154,24 +202,18 @@ impl Document {
         self.blocks.len() + usize::from(open)
     }
 
-    fn with_lines<R>(
-        &self,
-        part: usize,
-        width: u16,
-        theme: &Theme,
-        then: impl FnOnce(&[Line<'static>]) -> R,
-    ) -> R {
+    fn with_lines<R>(&self, part: usize, look: Look, then: impl FnOnce(&[Line<'static>]) -> R) -> R {
         let block = self.blocks.get(part);
         if let (None, Open::Code(fence)) = (block, &self.open) {
-            return then(&self.open_code(fence, width, theme));
+            return then(&self.open_code(fence, look));
         }
         let mut cache = block.map_or(&self.tail_lines, |b| &b.lines).borrow_mut();
-        if cache.as_ref().is_none_or(|c| (c.width, c.theme) != (width, theme.generation)) {
+        if cache.as_ref().is_none_or(|c| c.look != look.key) {
             let lines = match block {
-                Some(block) => self.render(&block.content, width, theme),
-                None => self.text_lines(&self.tail, width, theme),
+                Some(block) => self.render(&block.content, look),
+                None => self.text_lines(&self.tail, look),
             };
-            *cache = Some(Rendered { width, theme: theme.generation, lines });
+            *cache = Some(Rendered { look: look.key, lines });
         }
         then(cache.as_ref().map_or(&[], |c| &c.lines))
     }
@@ -194,7 +236,8 @@ impl Document {
             if fence.is_closed_by(&line) {
                 self.close_code();
             } else {
-                let pieces = fence.state.line(&line);
+                let code = fence.code(&line).to_owned();
+                let pieces = fence.state.line(&code);
                 fence.lines.push(pieces);
             }
             self.tail.drain(..end);
@@ -236,28 +279,33 @@ impl Document {
         }
     }
 
-    fn render(&self, content: &Content, width: u16, theme: &Theme) -> Vec<Line<'static>> {
+    fn render(&self, content: &Content, look: Look) -> Vec<Line<'static>> {
+        rendered();
         match content {
-            Content::Text(text) => self.text_lines(text, width, theme),
+            Content::Text(text) => self.text_lines(text, look),
             Content::Code { language, lines } => {
-                let mut shown = vec![code_head(language, theme)];
-                shown.extend(lines.iter().flat_map(|l| self.code_line(l, width, theme)));
+                let mut shown = vec![code_head(language, look.theme)];
+                shown.extend(lines.iter().flat_map(|l| self.code_line(l, look)));
                 shown
             }
         }
     }
 
-    fn text_lines(&self, text: &str, width: u16, theme: &Theme) -> Vec<Line<'static>> {
-        let lines = if self.plain {
-            let text = text.trim_end_matches('\n');
-            text.split('\n').map(|line| (Line::from(line.to_owned()), self.hang(line))).collect()
-        } else {
-            markdown::render(text, width, theme)
+    fn text_lines(&self, text: &str, look: Look) -> Vec<Line<'static>> {
+        let width = usize::from(look.width);
+        if !self.plain {
+            let lines = markdown::render(text, look.width, look.theme, &self.marks);
+            return lines
+                .into_iter()
+                .flat_map(|prose| wrap::wrap_after(&prose.line, width, &prose.hang))
+                .collect();
+        }
+        let lines = text.trim_end_matches('\n').split('\n');
+        let wrapped = |text: &str| {
+            let line = self.with_marks(Line::from(text.to_owned()), look.theme);
+            wrap::wrap(&line, width, self.hang(text))
         };
-        lines
-            .into_iter()
-            .flat_map(|(line, hang)| wrap::wrap(&self.with_marks(line, theme), width.into(), hang))
-            .collect()
+        lines.flat_map(wrapped).collect()
     }
 
     fn hang(&self, line: &str) -> usize {
@@ -266,32 +314,33 @@ impl Document {
     }
 
     /// Wraps only the lines that came since, and the one still growing.
-    fn open_code<'a>(&self, fence: &'a Fence, width: u16, theme: &Theme) -> Ref<'a, [Line<'static>]> {
+    fn open_code<'a>(&self, fence: &'a Fence, look: Look) -> Ref<'a, [Line<'static>]> {
         let mut shown = fence.shown.borrow_mut();
-        if (shown.width, shown.theme) != (width, theme.generation) {
-            let lines = vec![code_head(&fence.language, theme)];
-            *shown = ShownCode { width, theme: theme.generation, wrapped: 0, stable: 1, lines };
+        if shown.look != look.key {
+            let lines = vec![code_head(&fence.language, look.theme)];
+            *shown = ShownCode { look: look.key, wrapped: 0, stable: 1, lines };
         }
         let (stable, wrapped) = (shown.stable, shown.wrapped);
         shown.lines.truncate(stable);
         for line in &fence.lines[wrapped..] {
-            shown.lines.extend(self.code_line(line, width, theme));
+            shown.lines.extend(self.code_line(line, look));
         }
         shown.wrapped = fence.lines.len();
         shown.stable = shown.lines.len();
         if !self.tail.is_empty() && !fence.may_be_closed_by(&self.tail) {
-            shown.lines.extend(self.code_line(&fence.state.peek(&self.tail), width, theme));
+            shown.lines.extend(self.code_line(&fence.state.peek(fence.code(&self.tail)), look));
         }
         drop(shown);
         Ref::map(fence.shown.borrow(), |shown| shown.lines.as_slice())
     }
 
-    fn code_line(&self, pieces: &[Piece], width: u16, theme: &Theme) -> Vec<Line<'static>> {
+    fn code_line(&self, pieces: &[Piece], look: Look) -> Vec<Line<'static>> {
+        let theme = look.theme;
         let bar = Span::styled("│ ", theme.style(Role::Border));
         let spans: Vec<Span> =
             pieces.iter().map(|(role, text)| Span::styled(text.clone(), theme.style(*role))).collect();
         let line = self.with_marks(Line::from(spans), theme);
-        let wrapped = wrap::wrap(&line, usize::from(width).saturating_sub(2), 0);
+        let wrapped = wrap::wrap(&line, usize::from(look.width).saturating_sub(2), 0);
         let with_bar = |mut line: Line<'static>| {
             line.spans.insert(0, bar.clone());
             line
@@ -321,6 +370,18 @@ impl Document {
     }
 }
 
+/// Tests count how many blocks are rendered.
+#[cfg(not(test))]
+fn rendered() {}
+#[cfg(test)]
+fn rendered() {
+    RENDERED.with(|count| count.set(count.get() + 1));
+}
+#[cfg(test)]
+thread_local! {
+    pub static RENDERED: Cell<usize> = const { Cell::new(0) };
+}
+
 impl Block {
     fn new(content: Content) -> Self {
         Self { content, lines: RefCell::default() }
@@ -339,9 +400,10 @@ mod tests {
 
     fn shown(document: &Document, width: u16) -> Vec<String> {
         let mut lines = Vec::new();
-        let height = document.height(width, &theme());
-        let all = (0, usize::MAX);
-        document.visit(all, width, &theme(), |line| lines.push(line.to_string().trim_end().to_owned()));
+        let theme = theme();
+        let look = Look::new(width, &theme);
+        let height = document.height(look);
+        document.visit((0, usize::MAX), look, |line| lines.push(line.to_string().trim_end().to_owned()));
         assert_eq!(lines.len(), height);
         lines
     }
@@ -443,14 +505,14 @@ mod tests {
             for i in 0..10_000 {
                 document.push(words[i % words.len()]);
                 if i % 10 == 0 {
-                    let bottom = document.height(60, &theme);
-                    document.visit((bottom.saturating_sub(40), bottom), 60, &theme, |_| ());
+                    let bottom = document.height(Look::new(60, &theme));
+                    document.visit((bottom.saturating_sub(40), bottom), Look::new(60, &theme), |_| ());
                 }
             }
             start.elapsed()
         };
         let (first, second) = (half(), half());
-        assert!(document.height(60, &theme) > 5_000);
+        assert!(document.height(Look::new(60, &theme)) > 5_000);
         second.as_secs_f64() / first.as_secs_f64()
     }
 }

@@ -6,8 +6,14 @@
 mod code;
 mod document;
 mod fence;
+mod look;
 mod markdown;
+mod table;
 pub mod wrap;
 
 pub use code::warm_up;
 pub use document::Document;
+#[cfg(test)]
+pub use document::RENDERED;
+pub use fence::code_blocks;
+pub use look::Look;

@@ -15,8 +15,17 @@ struct Cell<'a> {
 /// Breaks a line at spaces into lines of at most `limit` cells; words longer than that are cut.
 /// Continuation lines start with `hang` spaces.
 pub fn wrap(line: &Line<'_>, limit: usize, hang: usize) -> Vec<Line<'static>> {
+    if hang == 0 {
+        return wrap_after(line, limit, &[]);
+    }
+    wrap_after(line, limit, &[Span::raw(" ".repeat(hang))])
+}
+
+/// As [`wrap`], continuation lines start with `before`.
+pub fn wrap_after(line: &Line<'_>, limit: usize, before: &[Span<'static>]) -> Vec<Line<'static>> {
     let limit = limit.max(1);
-    let hang = if hang + 8 > limit { 0 } else { hang };
+    let hang: usize = before.iter().map(|span| format::width(&span.content)).sum();
+    let (hang, before) = if hang + 8 > limit { (0, &[][..]) } else { (hang, before) };
     let cells: Vec<Cell> = line
         .spans
         .iter()
@@ -33,7 +42,7 @@ pub fn wrap(line: &Line<'_>, limit: usize, hang: usize) -> Vec<Line<'static>> {
     while start < cells.len() || lines.is_empty() {
         let room = if lines.is_empty() { limit } else { limit - hang };
         let end = break_point(&cells[start..], room) + start;
-        lines.push(join(&cells[start..end], if lines.is_empty() { 0 } else { hang }));
+        lines.push(join(&cells[start..end], if lines.is_empty() { &[] } else { before }));
         // The spaces a line was broken at are not carried over.
         start = end + cells[end..].iter().take_while(|c| c.text == " ").count();
         if end == cells.len() {
@@ -63,11 +72,14 @@ fn break_point(rest: &[Cell], room: usize) -> usize {
     rest.len()
 }
 
-fn join(cells: &[Cell], hang: usize) -> Line<'static> {
-    let mut spans: Vec<Span<'static>> = Vec::new();
-    if hang > 0 {
-        spans.push(Span::raw(" ".repeat(hang)));
-    }
+/// A line's spans, each with the line's own style under it: to be put into another line.
+pub fn spans(line: Line<'static>) -> impl Iterator<Item = Span<'static>> {
+    let style = line.style;
+    line.spans.into_iter().map(move |span| Span::styled(span.content, style.patch(span.style)))
+}
+
+fn join(cells: &[Cell], before: &[Span<'static>]) -> Line<'static> {
+    let mut spans: Vec<Span<'static>> = before.to_vec();
     for cell in cells {
         match spans.last_mut() {
             Some(last) if last.style == cell.style => last.content.to_mut().push_str(cell.text),

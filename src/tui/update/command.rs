@@ -1,8 +1,8 @@
 //! What slash commands do.
 
 use super::{
-    attach, branch, calls, compare, debug, engine, fork, guided, keymap, keys, layout, models, overlay,
-    params, resume, scheduling, sessions, tabs, take, theme,
+    attach, branch, calls, compare, debug, engine, find, fork, guided, keymap, keys, layout, models, overlay,
+    params, resume, scheduling, sessions, tabs, take, theme, transcript,
 };
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
@@ -55,6 +55,8 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         Slash::Unbreak => debug::clear(app, arguments, effects),
         Slash::Why => debug::why(app, arguments),
         Slash::Fork => fork::fork(app, arguments, effects),
+        Slash::Diff => transcript::diff(app, arguments),
+        Slash::Find => find::find(app, arguments),
         Slash::Panel => panel(app, arguments),
         Slash::Layout => layout::command(app, arguments),
         Slash::Theme => theme::command(app, arguments, effects),
@@ -326,34 +328,19 @@ fn copy(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
     };
     match arguments {
         "" => effects.push(Effect::Copy(answer.text.trim().to_owned())),
-        "code" => match last_code_block(&answer.text) {
-            Some(code) => effects.push(Effect::Copy(code)),
-            None => app.say("no code block in the last answer"),
+        other => match other.strip_prefix("code").map(str::trim) {
+            Some(which) => transcript::copy_code(app, which, effects),
+            None => app
+                .chat
+                .note(Level::Bad, format!("/copy copies the answer, /copy code its code, not {other:?}")),
         },
-        other => {
-            app.chat.note(Level::Bad, format!("/copy copies the answer, /copy code its code, not {other:?}"))
-        }
     }
-}
-
-fn last_code_block(text: &str) -> Option<String> {
-    let mut blocks = Vec::new();
-    let mut open: Option<String> = None;
-    for line in text.lines() {
-        match (&mut open, line.trim_start().starts_with("```")) {
-            (None, true) => open = Some(String::new()),
-            (Some(_), true) => blocks.extend(open.take()),
-            (Some(block), false) => *block += &format!("{line}\n"),
-            (None, false) => {}
-        }
-    }
-    open.or_else(|| blocks.pop()).filter(|code| !code.is_empty())
 }
 
 /// How thoughts are shown, and from the next message on how the model thinks.
 fn think(app: &mut App, arguments: &str) {
     match arguments {
-        "" => app.chat.thoughts_open = !app.chat.thoughts_open,
+        "" => transcript::fold_all(app),
         "fold" | "show" => {
             app.parse_reasoning = true;
             app.chat.thoughts_open = arguments == "show";
@@ -394,16 +381,4 @@ fn think_next(app: &mut App, typed: &str) {
     };
     let most = budget.map_or(String::new(), |n| format!(", {n} tokens at most"));
     app.say(format!("thinking: {how}{most}, from the next message on"));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::last_code_block;
-
-    #[test]
-    fn the_last_code_block_is_found_also_while_it_streams() {
-        assert_eq!(last_code_block("a\n```rs\nx\n```\nb\n```\ny\nz\n```"), Some("y\nz\n".into()));
-        assert_eq!(last_code_block("```rs\nx\n```\n```\nhalf"), Some("half\n".into()));
-        assert_eq!(last_code_block("none"), None);
-    }
 }

@@ -1,10 +1,11 @@
 //! `/fork`: an answer goes on anew from one of its tokens, beside itself.
 
 use super::debug;
-use crate::protocol::{Command, ForkRequest, RequestId, SeqId};
+use crate::protocol::{Channel, Command, ForkRequest, RequestId, SeqId, TokenId};
 use crate::tui::app::{App, Effect};
 use crate::tui::chat::{Answer, Level};
-use crate::tui::format;
+use crate::tui::drawn::DrawnTokens;
+use crate::tui::{format, reading};
 
 /// `/fork`, `/fork 2.1`, `/fork @12`, `/fork 2.1 @12`: the focused or newest answer, at its end.
 pub fn fork(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
@@ -16,9 +17,34 @@ pub fn fork(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
         return;
     }
     match point(app, arguments) {
-        Ok((parent, token)) => branch(app, parent, token, effects),
+        Ok((parent, token)) => branch(app, parent, token, Vec::new(), effects),
         Err(why) => app.chat.note(Level::Bad, why),
     }
+}
+
+/// Goes on from `token` of an answer, first with what follows `then`. False says why not.
+pub fn at_token(
+    app: &mut App,
+    parent: SeqId,
+    token: usize,
+    then: Vec<TokenId>,
+    effects: &mut Vec<Effect>,
+) -> bool {
+    if super::replay::does_not_answer(app) {
+        return false;
+    }
+    if app.ready().is_none() {
+        app.say("no model is ready");
+        return false;
+    }
+    branch(app, parent, token, then, effects);
+    true
+}
+
+/// The answer that is called so, as `2` or `2.1`.
+pub fn named(app: &App, word: &str) -> Option<SeqId> {
+    let seq = debug::sequence(word)?;
+    app.chat.answer(seq).map(|answer| answer.seq)
 }
 
 /// Which answer, and after how many of its tokens.
@@ -60,7 +86,7 @@ fn point(app: &App, arguments: &str) -> Result<(SeqId, usize), String> {
     }
 }
 
-fn branch(app: &mut App, parent: SeqId, token: usize, effects: &mut Vec<Effect>) {
+fn branch(app: &mut App, parent: SeqId, token: usize, then: Vec<TokenId>, effects: &mut Vec<Effect>) {
     let Some(turn) = app.chat.turns().rev().find(|t| t.answers.iter().any(|a| a.seq == parent)) else {
         return;
     };
@@ -72,7 +98,7 @@ fn branch(app: &mut App, parent: SeqId, token: usize, effects: &mut Vec<Effect>)
     let id = RequestId(app.next_request);
     app.next_request += 1;
     app.chat.scroll = None;
-    let request = ForkRequest { id, parent, keep: prompt + token, then: Vec::new(), params };
+    let request = ForkRequest { id, parent, keep: prompt + token, then, params };
     place(app, &request);
     effects.push(Effect::Send(Command::Fork(Box::new(request))));
 }
@@ -84,8 +110,25 @@ pub fn place(app: &mut App, request: &ForkRequest) {
     let token = request.keep.saturating_sub(prompt);
     let mut answer = Answer::new(SeqId { request: request.id, choice: 0 }, request.params.clone(), app.now);
     answer.title = Some(format!("from {parent} at token {token}"));
-    answer.tokens = token;
+    answer.from = Some((parent, token));
+    answer.drawn = kept(app, parent, token, &request.then);
+    answer.tokens = token + request.then.len();
+    answer.reasoning_tokens = answer.drawn.iter().filter(|t| t.channel == Channel::Reasoning).count();
     if let Some(turn) = app.chat.turn_of_mut(parent) {
         turn.answers.push(answer);
     }
+}
+
+/// The tokens that a branch has before it draws one. The text of those it is made to take is known
+/// where they were alternatives.
+fn kept(app: &App, parent: SeqId, token: usize, then: &[TokenId]) -> DrawnTokens {
+    let Some(answer) = app.chat.answer(parent) else { return DrawnTokens::default() };
+    let mut drawn = answer.drawn.first(token);
+    let channel = answer.drawn.get(token).map_or(Channel::Content, |token| token.channel);
+    let alternatives = reading::alternatives(app, answer, token).candidates;
+    for id in then {
+        let known = alternatives.iter().find(|candidate| candidate.id == *id);
+        drawn.push_given(*id, &known.map_or_else(|| format!("‹{id}›"), |c| c.text.clone()), channel);
+    }
+    drawn
 }

@@ -1,8 +1,8 @@
 //! What keys do.
 
 use super::{
-    attach, branch, branches, calls, command, counting, engine, kv, layout, models, overlay, palette, params,
-    replay, requests, sampling, scheduling, sessions, tabs,
+    attach, branch, branches, calls, command, counting, engine, find, kv, layout, models, overlay, palette,
+    params, reading, replay, requests, sampling, scheduling, sessions, tabs, transcript,
 };
 use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
@@ -10,6 +10,7 @@ use crate::tui::branches::has_branches;
 use crate::tui::keymap::Action;
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::{Panel, SizeClass};
+use crate::tui::place::{Place, Scroll, Shown};
 use crate::tui::{completion, slash};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::time::Duration;
@@ -30,6 +31,9 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
         return;
     }
     if overlay::key(app, key, effects) {
+        return;
+    }
+    if find::key(app, key) || reading::key(app, key, effects) {
         return;
     }
     if app.panels.typing.is_some() && typing(app, key, effects) {
@@ -57,6 +61,9 @@ pub fn paste(app: &mut App, text: &str) {
     let now = app.now;
     if let Some(question) = &mut app.tools.question {
         question.disturbed(now);
+    }
+    if find::pasted(app, text) {
+        return;
     }
     app.focus = Focus::Input;
     app.composer.paste(text);
@@ -97,7 +104,7 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::CloseTab => tabs::close(app, effects),
         Action::Sessions => sessions::list(app, "", effects),
         Action::Help => overlay::toggle_help(app),
-        Action::ToggleThoughts => app.chat.thoughts_open = !app.chat.thoughts_open,
+        Action::ToggleThoughts => transcript::fold_all(app),
         Action::ChooseModel => command::run(app, slash::Slash::Model, "", effects),
         Action::Regenerate => branch::regenerate(app, effects),
         Action::NextVersion => branch::beside(app, 1),
@@ -114,8 +121,14 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::PreviousFocus => move_focus(app, -1),
         Action::PageUp => page_by(app, -1),
         Action::PageDown => page_by(app, 1),
-        Action::ScrollTop => app.chat.scroll = Some(0),
+        Action::ScrollTop => app.chat.scroll = Some(Scroll::At(Place::default())),
         Action::ScrollBottom => app.chat.scroll = None,
+        Action::NextMessage => transcript::to_message(app, 1),
+        Action::PreviousMessage => transcript::to_message(app, -1),
+        Action::Find => find::open(app),
+        Action::Transcript(action) => transcript::act(app, action, effects),
+        Action::OpenMessage => transcript::open(app),
+        Action::Token(action) => reading::act(app, action, effects),
         Action::HistoryBack if completing => move_completion(app, -1),
         Action::HistoryForward if completing => move_completion(app, 1),
         Action::HistoryBack => app.composer.up(),
@@ -291,6 +304,7 @@ fn escape(app: &mut App, effects: &mut Vec<Effect>) {
     if app.overlay.is_some() {
         overlay::close(app);
     } else if sampling::leave_trial(app) {
+    } else if app.focus == Focus::Transcript && transcript::leave(app) {
     } else if app.focus != Focus::Input {
         app.focus = Focus::Input;
         app.panels.zoomed = false;
@@ -347,15 +361,20 @@ fn move_focus(app: &mut App, by: isize) {
     app.overlay = None;
     let class = app.class();
     let open = if class == SizeClass::Tiny { vec![] } else { app.panels.layout(class).stops() };
-    let stops: Vec<Focus> = std::iter::once(Focus::Input).chain(open.into_iter().map(Focus::Panel)).collect();
+    let chat = app.chat.turns().next().map(|_| Focus::Transcript);
+    let stops: Vec<Focus> =
+        std::iter::once(Focus::Input).chain(chat).chain(open.into_iter().map(Focus::Panel)).collect();
     let at = stops.iter().position(|f| *f == app.focus).unwrap_or(0) as isize;
     app.focus = stops[(at + by).rem_euclid(stops.len() as isize) as usize];
     app.panels.scroll = 0;
-    app.panels.zoomed &= app.focus != Focus::Input;
+    app.panels.zoomed &= matches!(app.focus, Focus::Panel(_));
+    if app.focus == Focus::Transcript {
+        transcript::enter(app);
+    }
 }
 
 fn page(app: &App) -> usize {
-    app.shown.get().1.saturating_sub(2).max(1)
+    app.shown.get().view.saturating_sub(2).max(1)
 }
 
 /// A page of the panel in focus that has pages, else of the transcript.
@@ -375,10 +394,9 @@ pub fn scroll(app: &mut App, by: isize) {
     if let Some(Overlay::Help(help)) = &mut app.overlay {
         return help.scroll_by(by);
     }
-    let (total, view) = app.shown.get();
-    let end = total.saturating_sub(view);
-    let top = app.chat.scroll.unwrap_or(end).min(end).saturating_add_signed(by);
-    app.chat.scroll = (top < end).then_some(top);
+    let Shown { top, below, .. } = app.shown.get();
+    let is_end = by > 0 && by as usize >= below;
+    app.chat.scroll = (!is_end).then_some(Scroll::At(top.moved(by)));
 }
 
 fn next_sequence(app: &mut App, effects: &mut Vec<Effect>) {

@@ -1,11 +1,12 @@
 //! What the mouse does: it points at what was drawn last.
 
-use super::{keys, kv, layout, requests};
+use super::{keys, kv, layout, reading, requests, transcript};
 use crate::tui::app::{App, Effect, Focus};
 use crate::tui::hits::Target;
 use crate::tui::keymap::Action;
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::Panel;
+use crate::tui::place::{self as line, Scroll, Shown};
 use crate::tui::pointer::Held;
 use crate::tui::selection::{Place, Selection};
 use crate::tui::view::BEFORE_TEXT;
@@ -63,6 +64,7 @@ fn press(app: &mut App, at: Position, effects: &mut Vec<Effect>) {
     let transcript = app.hits.area(Target::Transcript).filter(|area| area.contains(at));
     app.pointer.held = match target {
         Target::Divider(side) => Some(Held::Divider(side)),
+        Target::Scrollbar => Some(Held::Scrollbar),
         Target::Title(panel) => Some(Held::Title(panel)),
         Target::Panel(_) | Target::Number(_) | Target::Row(_) | Target::Overlay | Target::Outside => None,
         _ => transcript.map(|area| {
@@ -81,7 +83,26 @@ fn click(
     effects: &mut Vec<Effect>,
 ) {
     match target {
-        Target::Input | Target::Transcript => app.focus = Focus::Input,
+        Target::Input => app.focus = Focus::Input,
+        Target::Transcript if app.chat.turns().next().is_none() => app.focus = Focus::Input,
+        Target::Transcript => transcript::enter(app),
+        Target::Message(spot) => {
+            let again = app.focus == Focus::Transcript && app.chat.selected == Some(spot);
+            app.chat.selected = Some(spot);
+            transcript::enter(app);
+            if again {
+                transcript::open(app);
+            }
+        }
+        Target::Token(index) => reading::look_at(app, index),
+        Target::Alternative(nth) => {
+            let again = app.reading.as_ref().is_some_and(|reading| reading.choice == Some(nth));
+            reading::choose_nth(app, nth);
+            if again {
+                reading::fork(app, effects);
+            }
+        }
+        Target::Scrollbar => drag_scrollbar(app, at.y),
         Target::Tab(tab) => app.switch_tab(tab),
         Target::Panel(panel) => app.focus = Focus::Panel(panel),
         Target::Blocks { per_cell, levels } => {
@@ -117,6 +138,7 @@ fn drag(app: &mut App, at: Position) {
         Some(Held::Divider(side)) => layout::drag_divider(app, side, at.x),
         Some(Held::Title(panel)) => layout::drag_title(app, panel, at.y),
         Some(Held::Text) => mark(app, at),
+        Some(Held::Scrollbar) => drag_scrollbar(app, at.y),
         None => {}
     }
 }
@@ -152,5 +174,18 @@ fn place(app: &App, area: Rect, at: Position) -> Place {
     // In a presentation a line takes two rows.
     let row = if app.panels.presenting { row / 2 } else { row };
     let column = at.x.saturating_sub(area.x + BEFORE_TEXT);
-    Place { line: app.top_line() + usize::from(row), column: column.into() }
+    let rows = app.rows.borrow();
+    // Under the last line there is none: it stands for that.
+    let line = rows.get(usize::from(row)).or(rows.last()).copied().unwrap_or_default();
+    Place { line, column: column.into() }
+}
+
+/// To the line that the place on the scrollbar stands for.
+fn drag_scrollbar(app: &mut App, row: u16) {
+    let Some((bar, _)) = app.hits.of(Target::Scrollbar) else { return };
+    let Shown { top, above, below, .. } = app.shown.get();
+    let rows = usize::from(bar.height.saturating_sub(1)).max(1);
+    let line = usize::from(row.saturating_sub(bar.y)).min(rows) * (above + below) / rows;
+    let start = line::Place { width: top.width, ..line::Place::default() };
+    app.chat.scroll = (line < above + below).then_some(Scroll::At(start.moved(line as isize)));
 }

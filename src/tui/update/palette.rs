@@ -96,12 +96,15 @@ impl keymap::Binding {
     /// Whether it makes sense from anywhere.
     fn is_for_palette(&self) -> bool {
         use Action::{
-            Answer, Decrease, Down, EditValue, First, Increase, Last, Narrower, PanelLeft, PanelUp, Shorter,
-            Submit, Up, Zoom,
+            Answer, Decrease, Down, EditValue, First, Increase, Last, Narrower, OpenMessage, PanelLeft,
+            PanelUp, Shorter, Submit, Token, Transcript, Up, Zoom,
         };
         let of_a_panel = matches!(
             self.action,
             Down | Up
+                | OpenMessage
+                | Token(_)
+                | Transcript(_)
                 | First
                 | Last
                 | Increase

@@ -82,6 +82,9 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
     if app.replay.is_none() || app.focus == Focus::Input {
         return false;
     }
+    if app.focus == Focus::Transcript && app.keymap.action(key, app.focus).is_some() {
+        return false;
+    }
     let action = app.keymap.replay_action(key);
     if let Some(action) = action {
         keys::act(app, action, key, effects);

@@ -69,7 +69,7 @@ fn widths([left, right]: [u16; 2], width: u16) -> [u16; 2] {
 fn stacked(app: &App, layout: &Layout, panels: &[Panel], area: Rect) -> Vec<(Panel, Rect)> {
     let first = match app.focus {
         Focus::Panel(panel) => Some(panel),
-        Focus::Input => app.panels.recent,
+        Focus::Input | Focus::Transcript => app.panels.recent,
     };
     let weight = |panel: Panel| layout.heights.get(&panel).copied().unwrap_or_else(|| share(panel));
     let mut y = area.y;

@@ -26,11 +26,50 @@ pub fn asked(app: &App, call: &ToolCall, width: usize) -> Line<'static> {
     paint::fit_line(line, width)
 }
 
+/// The arguments of a call, a line for each where they are an object.
+pub fn arguments(app: &App, call: &Call, width: usize) -> Vec<Line<'static>> {
+    let arguments = &call.call.arguments;
+    let object: Option<serde_json::Map<String, serde_json::Value>> = serde_json::from_str(arguments).ok();
+    let rows: Vec<(String, String)> = match object {
+        Some(object) => object.iter().map(|(name, value)| (format!("{name}  "), value.to_string())).collect(),
+        None if arguments.trim().is_empty() => Vec::new(),
+        None => vec![(String::new(), arguments.clone())],
+    };
+    let bar = Span::styled("│ ", app.theme.style(Role::Border));
+    let row = |(name, value): (String, String)| {
+        let name = sanitize::one_line(&name);
+        let hang = format::width(&name);
+        let line = Line::from(vec![
+            Span::styled(name, app.theme.style(Role::Muted)),
+            Span::styled(sanitize::one_line(&value), app.theme.style(Role::Code)),
+        ]);
+        wrap(&line, width, hang)
+    };
+    let barred = |mut line: Line<'static>| {
+        line.spans.insert(0, bar.clone());
+        line
+    };
+    rows.into_iter().flat_map(row).map(barred).collect()
+}
+
+/// Under a folded call: how its result begins.
+pub fn beginning(app: &App, call: &Call, width: usize) -> Line<'static> {
+    let mut lines = call.told().lines().filter(|line| !line.trim().is_empty());
+    let first = lines.next().map(sanitize::one_line).unwrap_or_default();
+    let more = if lines.next().is_some() { " …" } else { "" };
+    let room = width.saturating_sub(more.len());
+    Line::from(vec![
+        Span::styled("╰ ", app.theme.style(Role::Border)),
+        Span::styled(format::fit(first.trim(), room) + more, app.theme.style(Role::Muted)),
+    ])
+}
+
 /// What came of a call, or what it waits for.
 pub fn head(app: &App, call: &Call, width: usize) -> Line<'static> {
     let theme = &app.theme;
     let muted = theme.style(Role::Muted);
-    let sign = if call.is_done() && app.chat.thoughts_open { "▾ " } else { "▸ " };
+    let open = call.is_open(app.chat.thoughts_open);
+    let sign = if call.is_done() { "╭ " } else { "▸ " };
     let mut words = vec![Span::styled(sanitize::one_line(&call.call.name), theme.style(Role::Code))];
     match &call.state {
         CallState::Checking => words.push(Span::styled("is checked", muted)),
@@ -47,12 +86,13 @@ pub fn head(app: &App, call: &Call, width: usize) -> Line<'static> {
             if result.took_ms > 0.0 {
                 words.push(Span::styled(format::millis(result.took_ms), muted));
             }
-            let folds = if app.chat.thoughts_open { "Ctrl+O folds" } else { "Ctrl+O shows" };
+            let folds = if open { "Ctrl+O folds" } else { "Ctrl+O shows" };
             words.push(Span::styled(folds, theme.style(Role::Faint)));
         }
     }
     let mut line = paint::dotted(words, theme);
-    line.spans.insert(0, Span::styled(sign, theme.style(Role::Accent)));
+    let role = if call.is_done() { Role::Border } else { Role::Accent };
+    line.spans.insert(0, Span::styled(sign, theme.style(role)));
     paint::fit_line(line, width)
 }
 

@@ -94,6 +94,21 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
             }
             all
         }
+        Focus::Transcript if app.reading.is_some() => vec![
+            ("←→", "token"),
+            ("↑↓", "line"),
+            ("j k", "alternative"),
+            ("Enter", "fork"),
+            ("c", "colours"),
+            ("w", "next doubt"),
+            ("Esc", "back"),
+        ],
+        Focus::Transcript => {
+            let mut all = vec![("Esc", "back"), ("j k", "choose"), ("Enter", "tokens"), ("o", "fold")];
+            all.extend([("y", "copy"), ("Y", "code"), ("=", "compare"), ("[ ]", "message")]);
+            all.extend([("^F", "find"), ("?", "help")]);
+            all
+        }
         Focus::Panel(panel) => {
             let mut all = vec![("Esc", "back")];
             all.extend(match panel {

@@ -45,7 +45,12 @@ fn content(app: &App, two: bool, query: &str, width: usize) -> Vec<Line<'static>
     let replay = app.replay.map(|_| keys(app, Place::Replay, "in panels, of a replay"));
     let open = app.panels.open(app.class()).iter().map(|p| keys(app, Place::In(*p), p.title()));
     let mut others: Vec<Group> = replay.into_iter().collect();
-    others.extend([keys(app, Place::Anywhere, "anywhere"), keys(app, Place::Panels, "in panels")]);
+    others.extend([
+        keys(app, Place::Anywhere, "anywhere"),
+        keys(app, Place::Transcript, "in the transcript"),
+        keys(app, Place::Tokens, "token by token"),
+        keys(app, Place::Panels, "in panels"),
+    ]);
     others.extend(open);
     others.push(keys(app, Place::Question, "when a tool call is asked about"));
     let found = |groups: Vec<Group>| -> Vec<Vec<Line<'static>>> {

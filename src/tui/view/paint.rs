@@ -3,6 +3,7 @@
 use crate::tui::app::App;
 use crate::tui::format;
 use crate::tui::theme::{Role, Theme};
+pub use crate::tui::transcript::wrap::spans;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -157,12 +158,6 @@ pub fn flowing(
         line.push(word);
     }
     lines.into_iter().map(Line::from).collect()
-}
-
-/// A line's spans, each with the line's own style under it: to be put into another line.
-pub fn spans(line: Line<'static>) -> impl Iterator<Item = Span<'static>> {
-    let style = line.style;
-    line.spans.into_iter().map(move |span| Span::styled(span.content, style.patch(span.style)))
 }
 
 /// The line cut to `width` cells, with `…` where something is missing.

@@ -1,12 +1,15 @@
 //! The streams of one batch, side by side in the transcript.
 
+use super::entry::CARET;
 use super::paint;
-use super::transcript::{CARET, GUTTER};
+use super::transcript::GUTTER;
 use crate::protocol::SequenceState;
-use crate::tui::app::App;
+use crate::tui::app::{App, Focus};
 use crate::tui::chat::{Answer, Turn};
 use crate::tui::format;
 use crate::tui::theme::Role;
+use crate::tui::transcript::Look;
+use ratatui::style::Modifier;
 use ratatui::text::{Line, Span};
 
 /// Streams stand beside each other where each gets at least this.
@@ -16,7 +19,7 @@ const HEAD: usize = 3;
 
 /// As many columns as there is room for, the others under them. While they stream all of them are
 /// in view, each with its newest lines; in full when all have ended.
-pub fn lines(app: &App, turn: &Turn, (width, height): (u16, u16)) -> Vec<Line<'static>> {
+pub fn lines(app: &App, turn: &Turn, (width, height): (u16, u16), look: Look) -> Vec<Line<'static>> {
     let width = usize::from(width.saturating_sub(GUTTER));
     let count = turn.answers.len().max(1);
     let most = (width / (MIN_COLUMN + 2)).clamp(1, count);
@@ -32,8 +35,10 @@ pub fn lines(app: &App, turn: &Turn, (width, height): (u16, u16)) -> Vec<Line<'s
         if row > 0 {
             lines.push(Line::default());
         }
+        let look = look.at(column.saturating_sub(1).max(1) as u16);
         let numbered = answers.iter().zip(row * columns + 1..);
-        let streams: Vec<_> = numbered.map(|(a, number)| stream(app, a, number, column, limit)).collect();
+        let streams: Vec<_> =
+            numbered.map(|(a, number)| stream(app, a, number, look, (column, limit))).collect();
         zip(&streams, column, &mut lines);
     }
     if !live {
@@ -62,7 +67,13 @@ fn zip(streams: &[Vec<Line<'static>>], column: usize, lines: &mut Vec<Line<'stat
 }
 
 /// Name, numbers and the newest `limit` lines of one stream, which `/take` calls by `number`.
-fn stream(app: &App, answer: &Answer, number: usize, width: usize, limit: usize) -> Vec<Line<'static>> {
+fn stream(
+    app: &App,
+    answer: &Answer,
+    number: usize,
+    look: Look,
+    (width, limit): (usize, usize),
+) -> Vec<Line<'static>> {
     let hue = app.theme.sequence(App::hue(answer.seq));
     let mut facts = format!(" {} tok", format::count(answer.tokens as u64));
     let mut rule = "─".repeat(width);
@@ -82,15 +93,21 @@ fn stream(app: &App, answer: &Answer, number: usize, width: usize, limit: usize)
         // In full wherever it fits: half a seed cannot be set again.
         rule = format::fit(&format!("─ seed {} {rule}", outcome.seed), width).replace('…', "─");
     }
+    let is_selected = app.focus == Focus::Transcript
+        && app
+            .chat
+            .selected
+            .is_some_and(|spot| app.chat.answer_at(spot).is_some_and(|a| a.seq == answer.seq));
+    let (sign, name) = if is_selected { ("▸", hue.add_modifier(Modifier::REVERSED)) } else { ("■", hue) };
     let head = Line::from(vec![
-        Span::styled(format!("{number}) ■ {}", answer.seq), hue),
+        Span::styled(format!("{number}) {sign} {}", answer.seq), name),
         Span::styled(facts, app.theme.style(Role::Muted)),
     ]);
     let mut lines = vec![paint::fit_line(head, width)];
     let user = app.theme.style(Role::User);
     lines.extend(answer.title.iter().map(|t| Line::styled(format::fit(t, width), user)));
     lines.push(Line::styled(rule, hue));
-    let mut text = text(app, answer, width);
+    let mut text = text(app, answer, look);
     text.drain(..text.len().saturating_sub(limit));
     lines.append(&mut text);
     if answer.outcome.is_none()
@@ -102,15 +119,14 @@ fn stream(app: &App, answer: &Answer, number: usize, width: usize, limit: usize)
     lines
 }
 
-fn text(app: &App, answer: &Answer, width: usize) -> Vec<Line<'static>> {
-    let width = width.saturating_sub(1).max(1) as u16;
+fn text(app: &App, answer: &Answer, look: Look) -> Vec<Line<'static>> {
     let all = (0, usize::MAX);
     let mut lines = Vec::new();
-    if app.chat.thoughts_open || answer.body.is_empty() {
+    if answer.is_open(app.chat.thoughts_open) || answer.body.is_empty() {
         let style = app.theme.style(Role::Thought);
-        answer.thoughts.visit(all, width, &app.theme, |line| lines.push(line.clone().patch_style(style)));
+        answer.thoughts.visit(all, look, |line| lines.push(line.clone().patch_style(style)));
     }
-    answer.body.visit(all, width, &app.theme, |line| lines.push(line.clone()));
+    answer.body.visit(all, look, |line| lines.push(line.clone()));
     if lines.is_empty() {
         lines.push(Line::default());
     }

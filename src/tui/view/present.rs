@@ -37,7 +37,7 @@ pub fn shown(app: &App, class: SizeClass) -> Option<Panel> {
     let recent = app.panels.recent.filter(|panel| open.contains(panel));
     match app.focus {
         Focus::Panel(panel) => Some(panel),
-        Focus::Input => recent.or_else(|| open.first().copied()),
+        Focus::Input | Focus::Transcript => recent.or_else(|| open.first().copied()),
     }
 }
 

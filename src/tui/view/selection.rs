@@ -1,8 +1,7 @@
-//! Marked text of the transcript, and where the pointer finds the transcript at all.
+//! Marked text of the transcript.
 
 use super::transcript::{GUTTER, MEASURE};
 use crate::tui::app::App;
-use crate::tui::hits::Target;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -13,13 +12,11 @@ pub const BEFORE_TEXT: u16 = 1 + GUTTER;
 
 /// After the transcript: reads from the picture what is marked, and marks it.
 pub fn draw(app: &App, area: Rect, buf: &mut Buffer) {
-    // Under what the transcript noted in itself.
-    app.hits.note_below(area, Target::Transcript);
     let Some(selection) = &app.pointer.selection else { return };
-    let top = app.top_line();
+    let rows = app.rows.borrow();
     let text = Rect { x: area.x + BEFORE_TEXT, width: area.width.saturating_sub(BEFORE_TEXT + 1), ..area };
     let wrapped = usize::from(area.width.saturating_sub(2).min(MEASURE).saturating_sub(GUTTER + 1));
-    for (row, line) in text.rows().zip(top..) {
+    for (row, line) in text.rows().zip(rows.iter().copied()) {
         let shown = read(row, buf);
         selection.see(line, &shown, wrapped);
         let Some((from, to)) = selection.columns(line) else { continue };
