@@ -116,6 +116,13 @@ impl FakeEngine {
                 Vec::new()
             }
             Command::WhatIf(asked) => self.what_if(*asked),
+            Command::MeasureLimits => vec![Event::Limits(Ok(Box::new(DeviceLimits {
+                threads: 2,
+                memory_read: 20e9,
+                int8: 400e9,
+                int8_instruction: "AVX2".into(),
+                f32: 90e9,
+            })))],
             Command::SetPriority(_) | Command::Count(_) | Command::Inspect(_) => Vec::new(),
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(request) => self.fork(&request),

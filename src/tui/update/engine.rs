@@ -181,7 +181,7 @@ fn one(app: &mut App, event: Event) {
         Event::Rewound => super::replay::rewound(app),
         Event::PromptLogprobs { .. } | Event::Kv(_) => {}
         Event::WhatIf(answer) => sampling::answered(app, answer),
-        Event::Counted { .. } | Event::Inspected(_) => {}
+        Event::Counted { .. } | Event::Inspected(_) | Event::Limits(_) => {}
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {
