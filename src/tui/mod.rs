@@ -7,29 +7,43 @@
 //! Not here: models, files, devices. What the screen needs of those comes through [`Models`].
 
 mod app;
+mod branches;
 mod calls;
 mod changes;
 mod chat;
+mod chips;
 mod completion;
 mod composer;
+mod counting;
 mod editor;
+mod errands;
+mod files;
+
 mod format;
 mod history;
 mod hits;
+mod kept;
+mod keyfile;
 mod keymap;
+mod kv_panel;
+mod layout;
 mod looked;
 mod meter;
 mod outlet;
 mod overlay;
+mod own;
 mod panels;
 mod picker;
+mod pointer;
 mod port;
 mod presets;
 mod recall;
 mod replies;
+mod roster;
 mod run;
 mod sanitize;
 mod saved;
+mod selection;
 mod sessions;
 mod signals;
 mod slash;
@@ -39,12 +53,16 @@ mod terminal;
 mod theme;
 mod traces;
 mod transcript;
+mod tree;
 mod trial;
 mod update;
 mod view;
 
 pub use app::{App, Effect, Focus, Message, ModelState};
+pub use files::{FileEntry, Unread};
 pub use keymap::{Action, Keymap};
+pub use kv_panel::BlockColours;
+pub use layout::{Arrangement, Layout, Side};
 pub use overlay::Overlay;
 pub use panels::{Panel, SizeClass};
 pub use picker::{Choice, Picker};
@@ -54,6 +72,6 @@ pub use port::{
 pub use run::run;
 pub use sessions::{SessionList, SessionOptions};
 pub use slash::Slash;
-pub use theme::{Depth, Theme};
+pub use theme::{Depth, Role, Theme};
 pub use update::{resume, update};
 pub use view::draw;
