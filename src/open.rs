@@ -176,6 +176,30 @@ pub fn memory(path: &Path, settings: &EngineSettings) -> MemoryRow {
     }
 }
 
+/// A chat of so many tokens is what a model should at least be good for.
+const MODEST_CONTEXT: usize = 2048;
+
+/// What models take at least, one after the other.
+pub struct Needs {
+    cpu: Cpu,
+    options: LoadOptions,
+}
+
+impl Needs {
+    pub fn new(settings: &EngineSettings) -> Self {
+        let cpu = Cpu::new(settings.threads.or_else(|| Some(script::physical_cores())));
+        Self { cpu, options: load_options(settings) }
+    }
+
+    /// Bytes, and for a chat of how many tokens; `None` where the file cannot be used at all.
+    pub fn of(&self, path: &Path) -> Option<(u64, usize)> {
+        let context = self.options.max_model_len.unwrap_or(MODEST_CONTEXT);
+        let file = Gguf::inspect(path).ok()?;
+        let needs = model::needs(&file, &self.cpu, &self.options, context).ok()?;
+        Some((needs.bytes as u64, needs.context))
+    }
+}
+
 /// What a file knows of text, with another chat template where one is given.
 pub fn text_model(file: &Gguf, chat_template: Option<&str>) -> Result<TextModel, Failure> {
     let text = TextModel::new(vocabulary(file).map_err(unusable)?)

@@ -1,6 +1,7 @@
 //! The models that this computer has or can get, for every front end. Part of the wiring, as `launch`
 //! is: the reports know nothing of catalogues, and the catalogue nothing of reports.
 
+use crate::base::Memory;
 use crate::config::{self, EngineSettings, Options, Sources};
 use crate::launch::{origins, variable};
 use crate::open;
@@ -9,7 +10,7 @@ use crate::script::{
     self, FileCard, FormatRow, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow,
 };
 use crate::trace::{self, Recording, ReplayOptions, TraceError};
-use crate::tui::{FetchEvent, ModelChoice, Models, PresetChoice, StartSettings};
+use crate::tui::{FetchEvent, MemoryNeed, ModelChoice, Models, PresetChoice, StartSettings};
 use crate::weights::{
     self, Catalogue, CatalogueModel, FetchError, FetchOptions, Found, Gguf, Listed, ModelDirs, NotFound,
     Origin, Phase, Source, Summary,
@@ -424,7 +425,11 @@ impl Models for ReplayModels {
 impl Models for ScreenModels {
     fn list(&mut self) -> Vec<ModelChoice> {
         let root = self.store.dirs.root.clone();
+        let needs = open::Needs::new(&self.settings);
+        let free = Memory::now().available;
+        let free = free.map(|bytes| (bytes as f64 * f64::from(self.settings.memory_utilization)) as u64);
         let choice = |row: ModelRow| ModelChoice {
+            need: need(&row, &needs, free),
             target: row.path.unwrap_or_else(|| root.join(&row.name)).display().to_string(),
             on_disk: row.present,
             is_default: row.default,
@@ -485,6 +490,25 @@ impl Models for ScreenModels {
         })
     }
 }
+
+/// From the file where it is here; or else about what a file of its size takes.
+fn need(row: &ModelRow, needs: &open::Needs, free: Option<u64>) -> Option<MemoryNeed> {
+    match row.path.as_deref().filter(|_| row.present) {
+        Some(path) => {
+            let (bytes, context) = needs.of(path)?;
+            Some(MemoryNeed { bytes, context: Some(context), free })
+        }
+        None if row.bytes > 0 => Some(MemoryNeed {
+            bytes: row.bytes + LEAST_BESIDE_WEIGHTS.max(row.bytes / 8),
+            context: None,
+            free,
+        }),
+        None => None,
+    }
+}
+
+/// Workspace and a short KV cache of a small model.
+const LEAST_BESIDE_WEIGHTS: u64 = 80 << 20;
 
 fn preset_choice(preset: config::Preset) -> PresetChoice {
     let path = preset.path.display().to_string();

@@ -202,6 +202,7 @@ fn catalogue(on_disk: bool) -> Vec<ModelChoice> {
         on_disk,
         is_default: true,
         context: 8192,
+        need: None,
     };
     let qwen = ModelChoice {
         name: "qwen2.5-coder-0.5b".into(),

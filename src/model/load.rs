@@ -73,15 +73,42 @@ pub enum LoadError {
     Device(#[from] DeviceError),
 }
 
-/// What is decided before anything is allocated.
-struct Plan {
+/// How large the parts are.
+struct Sizes {
     config: ModelConfig,
     dtype: CacheDtype,
     layout: CacheLayout,
     shape: CacheShape,
     bytes_per_block: usize,
+    weights: usize,
+    workspace: usize,
+}
+
+/// What is decided before anything is allocated.
+struct Plan {
+    sizes: Sizes,
     kv: KvPlan,
     memory: MemoryPlan,
+}
+
+/// The least that [`load`] could do with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Needs {
+    pub bytes: usize,
+    /// Tokens of the one sequence that there is room for.
+    pub context: usize,
+}
+
+/// What a model takes with room for one sequence of so many tokens, or as long as it was trained for.
+pub fn needs(
+    file: &Gguf,
+    backend: &impl Backend,
+    options: &LoadOptions,
+    context: usize,
+) -> Result<Needs, LoadError> {
+    let sizes = Sizes::new(file, backend, options)?;
+    let context = context.min(sizes.config.context_length);
+    Ok(Needs { bytes: sizes.wanted(options, None).least(context), context })
 }
 
 /// How much memory [`load`] would take, and for how many blocks.
@@ -94,6 +121,15 @@ pub fn plan(
 }
 
 impl Plan {
+    fn new(file: &Gguf, backend: &impl Backend, options: &LoadOptions) -> Result<Self, LoadError> {
+        let sizes = Sizes::new(file, backend, options)?;
+        let available = Memory::now().available.map(|bytes| bytes as usize);
+        let (kv, memory) = sizes.wanted(options, available).plan()?;
+        Ok(Self { sizes, kv, memory })
+    }
+}
+
+impl Sizes {
     fn new(file: &Gguf, backend: &impl Backend, options: &LoadOptions) -> Result<Self, LoadError> {
         let unsupported =
             |problem: String| LoadError::Unsupported { file: file.path().display().to_string(), problem };
@@ -124,23 +160,32 @@ impl Plan {
             head_dim: config.head_dim,
             dtype,
         };
-        let bytes_per_block = layout.group_size * shape.block_bytes();
-        let (kv, memory) = Wanted {
-            groups: &layout.groups,
+        Ok(Self {
+            bytes_per_block: layout.group_size * shape.block_bytes(),
+            weights: weight_bytes(file, backend),
+            workspace: model_runner::workspace_bytes(&config, options.max_batched_tokens, backend),
+            config,
+            dtype,
+            layout,
+            shape,
+        })
+    }
+
+    fn wanted(&self, options: &LoadOptions, available: Option<usize>) -> Wanted<'_> {
+        Wanted {
+            groups: &self.layout.groups,
             block_size: options.block_size,
-            block_bytes: bytes_per_block,
+            block_bytes: self.bytes_per_block,
             chunk: options.max_batched_tokens,
-            trained: config.context_length,
+            trained: self.config.context_length,
             max_model_len: options.max_model_len,
             kv_cache_bytes: options.kv_cache_bytes,
             host_kv_bytes: options.host_kv_bytes,
-            weights: weight_bytes(file, backend),
-            workspace: model_runner::workspace_bytes(&config, options.max_batched_tokens, backend),
-            available: Memory::now().available.map(|bytes| bytes as usize),
+            weights: self.weights,
+            workspace: self.workspace,
+            available,
             utilization: options.memory_utilization,
         }
-        .plan()?;
-        Ok(Self { config, dtype, layout, shape, bytes_per_block, kv, memory })
     }
 }
 
@@ -151,8 +196,8 @@ pub fn load<B: Backend>(
     options: &LoadOptions,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Loaded, LoadError> {
-    let Plan { config, dtype, layout, shape, bytes_per_block, kv, memory } =
-        Plan::new(file, &backend, options)?;
+    let Plan { sizes, kv, memory } = Plan::new(file, &backend, options)?;
+    let Sizes { config, dtype, layout, shape, bytes_per_block, .. } = sizes;
     let limits = ModelLimits {
         vocab_size: config.vocab_size,
         max_model_len: kv.max_model_len,

@@ -83,6 +83,11 @@ impl Wanted<'_> {
         Ok((kv, self.memory(kv.bytes)))
     }
 
+    /// Bytes of everything, with the KV cache of one sequence of so many tokens.
+    pub(super) fn least(&self, tokens: usize) -> usize {
+        self.others() + (self.blocks_for(tokens) + 1) * self.block_bytes
+    }
+
     /// Blocks that a sequence of so many tokens owns at most.
     pub(super) fn blocks_for(&self, tokens: usize) -> usize {
         kv::most_blocks(self.groups, tokens, self.chunk, self.block_size)
@@ -235,6 +240,19 @@ mod tests {
         ] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
+    }
+
+    /// What is said to be needed is what would be planned with no more than that.
+    #[test]
+    fn the_least_is_just_enough() {
+        let least = WANTED.least(2048);
+        assert_eq!(least, GIB + GIB / 8 + (128 + 1) * (16 << 10));
+        let with = |available| {
+            let wanted = Wanted { available: Some(available), utilization: 1.0, ..WANTED };
+            Wanted { max_model_len: Some(2048), ..wanted }.plan()
+        };
+        assert_eq!(with(least).unwrap().0.max_model_len, 2048);
+        assert!(with(least - (16 << 10)).is_err());
     }
 
     #[test]

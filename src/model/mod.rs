@@ -22,9 +22,9 @@ mod scripted;
 mod threaded;
 
 pub use batch::{Batch, BlockCopy, Outputs, Row};
-pub use load::{LoadError, LoadOptions, Loaded, SUPPORTED, load, plan};
+pub use load::{LoadError, LoadOptions, Loaded, Needs, SUPPORTED, load, needs, plan};
 pub use memory::{DoesNotFit, KvPlan};
 pub use model_runner::ModelRunner;
-pub use runner::{DeviceError, Launched, ModelLimits, Runner, Usage};
+pub use runner::{DeviceError, Launched, Meter, ModelLimits, Runner, Usage};
 pub use scripted::{Fault, Scripted};
 pub use threaded::Threaded;

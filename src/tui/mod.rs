@@ -70,7 +70,9 @@ pub use layout::{Arrangement, Layout, Side};
 pub use overlay::Overlay;
 pub use panels::{Panel, SizeClass};
 pub use picker::{Choice, Picker};
-pub use port::{Ended, FetchEvent, ModelChoice, Models, PresetChoice, ScreenOptions, StartSettings};
+pub use port::{
+    Ended, FetchEvent, MemoryNeed, ModelChoice, Models, PresetChoice, ScreenOptions, StartSettings,
+};
 pub use run::run;
 pub use sessions::{SessionList, SessionOptions};
 pub use slash::Slash;

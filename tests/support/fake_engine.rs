@@ -127,6 +127,13 @@ impl FakeEngine {
             Command::SetPriority(wanted) => self.set_priority(wanted),
             Command::Inspect(what) => self.inspect(what),
             Command::WhatIf(asked) => self.what_if(*asked),
+            Command::MeasureLimits => vec![Event::Limits(Ok(Box::new(DeviceLimits {
+                threads: 2,
+                memory_read: 20e9,
+                int8: 400e9,
+                int8_instruction: "AVX2".into(),
+                f32: 90e9,
+            })))],
             Command::Count(count) => vec![self.count(&count)],
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(request) => self.fork(&request),
