@@ -2,7 +2,7 @@
 
 use super::changes::Changes;
 use super::trial::Trial;
-use crate::protocol::Stage;
+use crate::protocol::{SeqId, Stage};
 
 /// By the numbers people switch them with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,6 +64,7 @@ pub struct Panels {
     pub sampling: SamplingPanel,
     pub kv: KvPanel,
     pub batch: BatchPanel,
+    pub reasoning: ReasoningPanel,
     /// Of the panels that only scroll.
     pub scroll: usize,
 }
@@ -95,6 +96,12 @@ pub struct BatchPanel {
     pub step_back: usize,
 }
 
+#[derive(Default)]
+pub struct ReasoningPanel {
+    /// The sequence that was chosen; it gives way to a newer answer.
+    pub seq: Option<SeqId>,
+}
+
 impl Default for SamplingPanel {
     fn default() -> Self {
         let param = crate::protocol::PARAMS.iter().position(|s| s.name == "temperature").unwrap_or(0);
@@ -118,6 +125,7 @@ impl Default for Panels {
             sampling: SamplingPanel::default(),
             kv: KvPanel::default(),
             batch: BatchPanel::default(),
+            reasoning: ReasoningPanel::default(),
             scroll: 0,
         }
     }

@@ -1,6 +1,6 @@
 //! What keys do.
 
-use super::{calls, command, engine, models, overlay, params, replay, sampling, scheduling};
+use super::{calls, command, engine, models, overlay, params, reasoning, replay, sampling, scheduling};
 use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
 use crate::tui::keymap::Action;
@@ -109,6 +109,9 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::ClearToLineStart => app.composer.clear_to_line_start(),
         Action::TogglePanel(panel) => toggle_panel(app, panel),
         Action::Zoom => app.panels.zoomed = !app.panels.zoomed,
+        Action::NextSequence if app.focus == Focus::Panel(Panel::Reasoning) => {
+            reasoning::next_sequence(app, effects)
+        }
         Action::NextSequence => next_sequence(app, effects),
         Action::EditValue => begin_typing(app, key),
         Action::EditSettings => edit_settings(app),
@@ -333,7 +336,11 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
             let steps = app.meter.steps.len();
             app.panels.batch.step_back = moved(app.panels.batch.step_back, action, 1, steps);
         }
-        Panel::Beams | Panel::Reasoning | Panel::Metrics => {
+        Panel::Reasoning => reasoning::moved(app, action, effects),
+        Panel::Metrics => {
+            app.panels.scroll = moved(app.panels.scroll, action, 1, crate::tui::view::METRICS);
+        }
+        Panel::Beams => {
             app.panels.scroll = moved(app.panels.scroll, action, 1, app.parsed.len().max(64));
         }
     }
@@ -354,6 +361,9 @@ fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
 }
 
 fn begin_typing(app: &mut App, key: KeyEvent) {
+    if app.focus == Focus::Panel(Panel::Reasoning) {
+        return reasoning::show_in_sampling(app);
+    }
     let takes_values = match app.focus {
         Focus::Panel(Panel::Sampling) => true,
         Focus::Panel(Panel::Batch) => app.panels.batch.settings,

@@ -11,6 +11,7 @@ mod models;
 mod mouse;
 mod overlay;
 mod params;
+mod reasoning;
 mod replay;
 mod sampling;
 mod scheduling;

@@ -27,6 +27,8 @@ mod settle;
 mod transcript;
 mod waterfall;
 
+pub use metrics::ROWS as METRICS;
+
 use super::app::{App, Focus};
 use super::overlay::Overlay;
 use super::panels::{Panel, SizeClass};
