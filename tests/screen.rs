@@ -18,6 +18,8 @@ mod reasoning;
 mod sampling;
 #[path = "screen/scripts.rs"]
 mod scripts;
+#[path = "screen/sessions.rs"]
+mod sessions;
 #[path = "screen/settings.rs"]
 mod settings;
 #[path = "screen/tools.rs"]
@@ -27,8 +29,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use fake_engine::{FakeEngine, model_info};
 use glassbox::protocol::*;
 use glassbox::tui::{
-    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions, Theme,
-    draw, update,
+    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions,
+    SessionOptions, Theme, draw, update,
 };
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

@@ -9,6 +9,7 @@ use super::meter::Meter;
 use super::overlay::Overlay;
 use super::panels::{Panel, Panels, SizeClass};
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
+use super::sessions::Sessions;
 use super::slash::Slash;
 use super::tabs::Tabs;
 use super::theme::Theme;
@@ -16,7 +17,7 @@ use super::traces::Traces;
 use crate::base::Ring;
 use crate::protocol::{
     BeamSearch, Channel, Command, Event, Guided, HeldBack, LoadStage, ModelInfo, SamplingParams,
-    SchedulerSettings, SeqId, Snapshot, Thinking, ToolCommand, ToolEvent,
+    SchedulerSettings, SeqId, SessionCommand, SessionEvent, Snapshot, Thinking, ToolCommand, ToolEvent,
 };
 use crossterm::event::{KeyEvent, MouseEvent};
 use std::cell::Cell;
@@ -46,6 +47,7 @@ pub enum Message {
     Snapshot(Arc<Snapshot>),
     Fetch(FetchEvent),
     Tools(ToolEvent),
+    Sessions(SessionEvent),
     /// A thread of the program panicked; the screen goes on.
     Panicked(String),
     Copied(Result<(), String>),
@@ -66,6 +68,7 @@ pub enum Effect {
     Fetch(String),
     CancelFetch,
     Tools(ToolCommand),
+    Sessions(SessionCommand),
     Open(String),
     Copy(String),
     ReadGrammar {
@@ -95,6 +98,7 @@ pub struct App {
     /// The others that are open.
     pub tabs: Tabs,
     pub tools: Toolbox,
+    pub sessions: Sessions,
     pub composer: Composer,
     /// The chosen row of the slash completion.
     pub completion: usize,
@@ -135,6 +139,8 @@ pub struct App {
     pub flash: Option<(String, Duration)>,
     pub last_escape: Option<Duration>,
     pub last_interrupt: Option<Duration>,
+    /// Which tab was to be closed, and when.
+    pub last_close: Option<(usize, Duration)>,
     pub hinted: bool,
     /// What the last frame showed: all lines of the transcript, and those in view.
     pub shown: Cell<(usize, usize)>,
@@ -231,6 +237,7 @@ impl App {
             fetch: None,
             tabs: Tabs::default(),
             tools: Toolbox::default(),
+            sessions: Sessions::default(),
             composer: Composer::with_history(history),
             completion: 0,
             focus: Focus::Input,
@@ -255,6 +262,7 @@ impl App {
             flash: None,
             last_escape: None,
             last_interrupt: None,
+            last_close: None,
             hinted: false,
             shown: Cell::default(),
             kv_row: Cell::new(1),

@@ -2,10 +2,11 @@
 
 use super::calls::Call;
 use super::format;
+use super::saved::Saved;
 use super::transcript::Document;
 use crate::protocol::{
     CallId, Event, FinishReason, Message, Outcome, PARAMS, Part, RequestId, Role, SamplingParams, SeqId,
-    TokenInfo, ToolCall,
+    TokenInfo, ToolCall, TurnNumber,
 };
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub struct Chat {
     pub unread: bool,
     /// How thoughts are shown in every answer.
     pub thoughts_open: bool,
+    /// What of it is on disk.
+    pub saved: Saved,
 }
 
 pub enum Entry {
@@ -45,6 +48,8 @@ pub struct Turn {
     /// The person stopped here: no answer is asked for.
     pub held: bool,
     pub versions: Versions,
+    /// Its number in the session, once it has one.
+    pub number: Option<TurnNumber>,
 }
 
 /// What else was said, or answered, in a turn's place. Each begins with its own turn and has all that
@@ -72,6 +77,8 @@ pub struct Answer {
     pub seq: SeqId,
     /// Its own prompt, where the turn has several.
     pub title: Option<String>,
+    /// Who gave it, where that is known from an earlier session.
+    pub model: Option<String>,
     pub text: String,
     pub reasoning: String,
     /// That it asks for, as they form.
@@ -221,6 +228,7 @@ impl Turn {
             calls: Vec::new(),
             held: false,
             versions: Versions::default(),
+            number: None,
         }
     }
 
@@ -234,6 +242,7 @@ impl Answer {
         Self {
             seq,
             title: None,
+            model: None,
             text: String::new(),
             reasoning: String::new(),
             tool_calls: Vec::new(),

@@ -1,6 +1,8 @@
 //! What keys do.
 
-use super::{calls, command, engine, models, overlay, params, reasoning, replay, sampling, scheduling};
+use super::{
+    calls, command, engine, models, overlay, params, reasoning, replay, sampling, scheduling, sessions, tabs,
+};
 use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
 use crate::tui::keymap::Action;
@@ -80,8 +82,14 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::Suspend => effects.push(Effect::Suspend),
         Action::Redraw => effects.push(Effect::Redraw),
         Action::Palette => overlay::palette(app),
-        Action::NextTab => app.switch_tab((app.tabs.active() + 1) % app.tabs.len()),
-        Action::PreviousTab => app.switch_tab((app.tabs.active() + app.tabs.len() - 1) % app.tabs.len()),
+        Action::NextTab | Action::PreviousTab | Action::CloseTab if tabs::belongs_to_the_draft(app, key) => {
+            app.composer.key(key);
+        }
+        Action::NextTab => tabs::go_by(app, 1),
+        Action::PreviousTab => tabs::go_by(app, app.tabs.len() - 1),
+        Action::NewTab => tabs::open(app),
+        Action::CloseTab => tabs::close(app, effects),
+        Action::Sessions => sessions::list(app, "", effects),
         Action::Help => overlay::toggle_help(app),
         Action::ToggleThoughts => app.chat.thoughts_open = !app.chat.thoughts_open,
         Action::ChooseModel => command::run(app, slash::Slash::Model, "", effects),

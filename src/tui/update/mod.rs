@@ -15,6 +15,9 @@ mod reasoning;
 mod replay;
 mod sampling;
 mod scheduling;
+mod session_list;
+mod sessions;
+mod tabs;
 
 pub use keys::EXAMPLE;
 pub use sampling::edited;
@@ -31,11 +34,14 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         app.flash = None;
     }
     let mut effects = Vec::new();
+    // Snapshots change no chat, and come often.
+    let may_change = !matches!(message, Message::Snapshot(_));
     match message {
         Message::Key(key) => keys::key(app, key, &mut effects),
         Message::Mouse(event) => mouse::event(app, event, &mut effects),
         Message::Paste(text) => keys::paste(app, &text),
         Message::Tools(event) => calls::event(app, event, &mut effects),
+        Message::Sessions(event) => sessions::event(app, event),
         Message::Resize(width, height) => resize(app, width, height),
         Message::Models(choices) => models::listed(app, choices, &mut effects),
         Message::Engine(events) => engine::events(app, events, &mut effects),
@@ -50,6 +56,18 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Edited(Err(why)) => app.chat.note(Level::Bad, format!("the draft is as it was: {why}")),
         Message::Copied(Ok(())) => app.say("copied"),
         Message::Copied(Err(why)) => app.chat.note(Level::Bad, format!("not copied: {why}")),
+    }
+    if may_change {
+        sessions::save(app, &mut effects);
+    }
+    effects
+}
+
+/// At the start: goes on with the session that was asked for.
+pub fn resume(app: &mut App) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    if let Some(which) = app.options.sessions.resume.take() {
+        sessions::resume(app, which, &mut effects);
     }
     effects
 }

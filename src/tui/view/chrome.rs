@@ -36,6 +36,9 @@ pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
 fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
     match app.overlay {
         Some(Overlay::Help { .. }) => return vec![("Esc", "close"), ("PgUp PgDn", "scroll")],
+        Some(Overlay::Sessions(_)) => {
+            return vec![("↑↓", "choose"), ("Enter", "open"), ("Del", "delete"), ("Esc", "close")];
+        }
         Some(Overlay::Picker(_)) => return vec![("↑↓", "choose"), ("Enter", "take it"), ("Esc", "close")],
         None => {}
     }
