@@ -92,7 +92,7 @@ impl Context {
         Ok(Self { sources, known, settings, store })
     }
 
-    fn paths(&self) -> Option<&Paths> {
+    pub fn paths(&self) -> Option<&Paths> {
         self.sources.paths.as_ref()
     }
 
