@@ -130,7 +130,7 @@ fn work(app: &App, seen: &Seen) -> Vec<Row> {
     let c = &seen.snapshot.counters;
     let now = app.meter.work(seen.back);
     let per_second = |amount: Option<f64>, unit: &str| match amount.filter(|x| *x > 0.0) {
-        Some(x) => words(app, format!("{}{unit}", scaled(x)), "limit not measured".into()),
+        Some(x) => words(app, format!("{}{unit}", scaled(x)), "· limit not measured".into()),
         None => nothing(app),
     };
     let hits = format!("of {} tok", format::count(c.prefix_queries));
