@@ -115,7 +115,7 @@ fn sequences_have_rates_of_their_own() {
         if size != SIZES[1] {
             desk.press(KeyCode::Char('z'));
         }
-        says(&desk, &["■ 1  125"]);
+        says(&desk, &["A 1  125"]);
         snapshot("metrics_parallel", &desk);
     }
 }

@@ -152,24 +152,24 @@ fn a_hundred_arguments_show_their_end_and_a_call_that_was_none_is_said() {
 #[test]
 fn one_sequence_is_listed_at_a_time_and_f_goes_to_the_next() {
     let mut desk = desk(SIZES[1], "/parallel 3 Why?", 20);
-    says(&desk, &["■ 1 · in"]);
+    says(&desk, &["A 1 · in"]);
     desk.press(KeyCode::Char('f'));
-    says(&desk, &["■ 1.1 · in"]);
+    says(&desk, &["B 1.1 · in"]);
     let second = SeqId { choice: 1, ..SEQ };
     assert!(desk.sent().contains(&&Command::Focus(Some(second))));
     desk.press(KeyCode::Char('z'));
     snapshot("reasoning_second", &desk);
     desk.finish();
     desk.press(KeyCode::Char('f'));
-    says(&desk, &["■ 1.2 · ended: stop"]);
+    says(&desk, &["C 1.2 · ended: stop"]);
     desk.press(KeyCode::Char('f'));
-    says(&desk, &["■ 1 · ended: stop"]);
+    says(&desk, &["A 1 · ended: stop"]);
     // A new answer takes its place.
     desk.app.focus = Focus::Input;
     desk.say("and now?");
     desk.steps(3);
     focus(&mut desk);
-    says(&desk, &["■ 2 · in"]);
+    says(&desk, &["B 2 · in"]);
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn rate(app: &App, seen: &Seen) -> Vec<Span<'static>> {
     let mut spans = vec![Span::styled(format::pad(&format::rate(rate), 6), theme.style(Role::Text))];
     let each = app.meter.rates(seen.back);
     for (seq, rate) in each.iter().filter(|_| each.len() > 1) {
-        spans.push(Span::styled(format!(" ■ {seq}"), theme.sequence(App::hue(*seq))));
+        spans.push(Span::styled(format!(" {} {seq}", App::letter(*seq)), theme.sequence(App::hue(*seq))));
         spans.push(Span::styled(format::pad_left(&format::rate(*rate), 5), theme.style(Role::Muted)));
     }
     spans

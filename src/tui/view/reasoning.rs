@@ -87,10 +87,10 @@ fn parsers(app: &App, width: usize) -> Line<'static> {
     paint::fitting(std::iter::once(parser).chain(calls).map(|w| Span::styled(w, muted)), width, &app.theme)
 }
 
-/// `■ 1 in content · holds "</th" a tag?`.
+/// `A 1 · in content · holds "</th" a tag?`.
 fn state(app: &App, seq: SeqId, answer: &Answer, last: Option<&ParsedToken>, width: usize) -> Line<'static> {
     let theme = &app.theme;
-    let mut words = vec![Span::styled(format!("■ {seq}"), theme.sequence(App::hue(seq)))];
+    let mut words = vec![Span::styled(format!("{} {seq}", App::letter(seq)), theme.sequence(App::hue(seq)))];
     match (last, &answer.outcome) {
         (_, Some(outcome)) => {
             let text = format!("ended: {}", outcome.reason.name());
