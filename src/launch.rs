@@ -573,6 +573,7 @@ fn look(options: &Options, paths: Option<&Paths>) -> ScreenOptions {
     ScreenOptions {
         theme: options.theme.clone(),
         themes: paths.map(themes),
+        background: options.background,
         ascii: options.ascii,
         no_mouse: !options.mouse,
         reduced_motion: options.reduced_motion,

@@ -8,6 +8,8 @@ mod hostile;
 mod payloads;
 #[path = "pty/sessions.rs"]
 mod sessions;
+#[path = "pty/shell.rs"]
+mod shell;
 #[path = "support/terminal.rs"]
 mod terminal;
 #[path = "pty/ways_out.rs"]
@@ -152,45 +154,6 @@ fn late_answers_of_the_terminal_are_not_typed() {
         !contents.contains("rgb") && !contents.contains("544e") && !contents.contains("62;"),
         "{contents}"
     );
-}
-
-#[test]
-fn the_mouse_is_ours_until_it_is_given_back() {
-    let mut terminal = Terminal::ready(&[]);
-    let mode = |t: &Terminal| t.seen.lock().unwrap().parser.screen().mouse_protocol_mode();
-    assert_eq!(mode(&terminal), vt100::MouseProtocolMode::ButtonMotion);
-    // A press on the number of a panel hides it.
-    let row = terminal.contents().lines().position(|l| l.contains("2 kv blocks")).unwrap() + 1;
-    terminal.send(format!("\x1b[<0;80;{row}M\x1b[<0;80;{row}m").as_bytes());
-    terminal.wait_until("no kv panel", |t| !t.contents().contains("2 kv blocks"));
-    terminal.send(b"/mouse off\r");
-    terminal.wait_until("no mouse", |t| mode(t) == vt100::MouseProtocolMode::None);
-    // After an absence as well.
-    terminal.signal(libc::SIGSTOP);
-    terminal.make_cooked();
-    terminal.signal(libc::SIGCONT);
-    terminal.wait_until("raw mode", Terminal::is_raw);
-    assert_eq!(mode(&terminal), vt100::MouseProtocolMode::None);
-    terminal.send(b"\x04");
-    assert_eq!(terminal.exit_code(), 0);
-    terminal.wait_until("terminal given back", Terminal::is_given_back);
-}
-
-#[test]
-fn without_a_mouse_none_is_asked_for() {
-    let terminal = Terminal::ready(&["--no-mouse"]);
-    let raw = String::from_utf8_lossy(&terminal.seen.lock().unwrap().raw).into_owned();
-    assert!(!raw.contains("?1000h") && !raw.contains("?1002h"));
-}
-
-#[test]
-fn the_window_is_named_and_gets_its_name_back() {
-    let mut terminal = Terminal::ready(&[]);
-    terminal.send(b"\x04");
-    assert_eq!(terminal.exit_code(), 0);
-    terminal.wait_until("terminal given back", Terminal::is_given_back);
-    let raw = String::from_utf8_lossy(&terminal.seen.lock().unwrap().raw).into_owned();
-    assert!(raw.contains("\x1b[22;0t") && raw.contains("\x1b]2;smollm2-135m · glassbox\x07"));
 }
 
 #[test]

@@ -119,6 +119,10 @@ pub struct UiFlags {
     /// tokyo-night, or a file of the themes folder [default: the last one chosen]
     #[arg(long, value_name = "NAME", value_parser = checked("theme"))]
     pub theme: Option<String>,
+    /// What the screen is drawn on: paint (the theme's), terminal (its own) or auto (as the theme says)
+    /// [default: auto]
+    #[arg(long, value_name = "WHAT", value_parser = checked("background"))]
+    pub background: Option<String>,
     /// Draw with ASCII only
     #[arg(long)]
     pub ascii: bool,
@@ -142,6 +146,7 @@ impl UiFlags {
         let set = |flag: bool, value: &str| flag.then(|| value.to_owned());
         flags([
             ("theme", &self.theme),
+            ("background", &self.background),
             ("ascii", &set(self.ascii, "true")),
             ("mouse", &set(self.no_mouse, "false")),
             ("reduced_motion", &set(self.reduced_motion, "true")),

@@ -19,6 +19,7 @@ pub struct Options {
     pub thinking: Thinking,
     /// A built-in theme, or the name of a file in the themes folder.
     pub theme: Option<String>,
+    pub background: Background,
     /// Draw with ASCII only.
     pub ascii: bool,
     /// The screen takes the mouse.
@@ -48,6 +49,7 @@ impl Default for Options {
             system: None,
             thinking: Thinking::default(),
             theme: None,
+            background: Background::default(),
             ascii: false,
             mouse: true,
             reduced_motion: false,
@@ -66,6 +68,27 @@ pub enum Device {
     /// The best there is.
     Auto,
     Cpu,
+}
+
+/// What the screen is drawn on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Background {
+    /// As the theme's file says.
+    #[default]
+    Auto,
+    /// The theme's own.
+    Paint,
+    /// The terminal's, whatever the theme says: also where that is a picture or lets one shine through.
+    Terminal,
+}
+
+impl Background {
+    const NAMES: [(&str, Background); 3] =
+        [("auto", Background::Auto), ("paint", Background::Paint), ("terminal", Background::Terminal)];
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, background)| *background == self).map_or("", |(name, _)| name)
+    }
 }
 
 /// How someone who looks elsewhere is told that a long answer has ended.
@@ -377,6 +400,16 @@ pub const SETTINGS: &[SettingSpec] = &[
                 o.theme = Some(name.into());
                 Ok(())
             }
+        },
+    },
+    SettingSpec {
+        table: "ui",
+        name: "background",
+        help: "what the screen is drawn on: paint is the theme's, terminal its own; auto is as the theme says",
+        get: |o| o.background.name().into(),
+        set: |o, typed| {
+            let known = Background::NAMES.iter().find(|(name, _)| *name == typed);
+            known.map(|(_, background)| o.background = *background).ok_or("auto, paint or terminal")
         },
     },
     SettingSpec {

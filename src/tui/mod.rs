@@ -18,6 +18,7 @@ mod counting;
 mod editor;
 mod errands;
 mod files;
+
 mod format;
 mod history;
 mod hits;

@@ -1,5 +1,5 @@
 use super::sessions::SessionOptions;
-use crate::config::Notify;
+use crate::config::{Background, Notify};
 use crate::protocol::{Handle, SamplingParams, SchedulerSettings, Thinking};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -107,6 +107,7 @@ pub struct ScreenOptions {
     /// A built-in theme, or a file's stem in `themes`.
     pub theme: Option<String>,
     pub themes: Option<PathBuf>,
+    pub background: Background,
     /// Draw with ASCII characters only.
     pub ascii: bool,
     /// Leave the mouse to the terminal.

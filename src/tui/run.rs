@@ -156,6 +156,9 @@ impl Session {
     async fn live(&mut self, panicked: &mut UnboundedReceiver<String>) -> anyhow::Result<Ended> {
         let mut keys = EventStream::new();
         self.screen.report_mouse(self.app.mouse)?;
+        if self.app.options.reduced_motion {
+            self.screen.hold_cursor_still()?;
+        }
         let (width, height) = self.screen.size()?;
         self.handle_message(Message::Resize(width, height))?;
         // The first picture does not wait for a look at the disk.

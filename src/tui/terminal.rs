@@ -4,7 +4,7 @@
 use super::app::App;
 use super::view;
 use crossterm::clipboard::CopyToClipboard;
-use crossterm::cursor::Show;
+use crossterm::cursor::{SetCursorStyle, Show};
 use crossterm::event::{
     DisableBracketedPaste, DisableFocusChange, EnableBracketedPaste, EnableFocusChange,
     KeyboardEnhancementFlags, PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
@@ -35,12 +35,20 @@ const TITLE_BACK: &str = "\x1b[23;0t";
 pub struct Screen<W: Write> {
     terminal: Terminal<CrosstermBackend<W>>,
     /// Shared with the panic hook, so that the terminal is given back once.
-    inside: Arc<AtomicBool>,
-    /// Whether the title is ours, shared likewise.
-    titled: Arc<AtomicBool>,
+    taken: Arc<Taken>,
     /// As it stands in the terminal.
     title: String,
     mouse: bool,
+    /// The cursor must not blink.
+    steady: bool,
+}
+
+/// What is ours at the moment.
+#[derive(Default)]
+struct Taken {
+    inside: AtomicBool,
+    titled: AtomicBool,
+    cursor: AtomicBool,
 }
 
 impl<W: Write> Screen<W> {
@@ -50,20 +58,15 @@ impl<W: Write> Screen<W> {
     /// The terminal refuses raw mode or cannot be written to; it is then as it was.
     pub fn open(out: W, viewport: Viewport) -> io::Result<Self> {
         let terminal = Terminal::with_options(CrosstermBackend::new(out), TerminalOptions { viewport })?;
-        let mut screen = Self {
-            terminal,
-            inside: Arc::default(),
-            titled: Arc::default(),
-            title: String::new(),
-            mouse: false,
-        };
+        let mut screen =
+            Self { terminal, taken: Arc::default(), title: String::new(), mouse: false, steady: false };
         screen.enter()?;
         Ok(screen)
     }
 
     /// Also after the process was stopped: whatever the terminal has become, it is ours again.
     pub fn enter(&mut self) -> io::Result<()> {
-        self.inside.store(true, Ordering::SeqCst);
+        self.taken.inside.store(true, Ordering::SeqCst);
         // Raw mode is remembered per process; after a stop the shell has undone it behind our back.
         let _ = disable_raw_mode();
         enable_raw_mode().or_else(without_a_terminal)?;
@@ -77,6 +80,9 @@ impl<W: Write> Screen<W> {
         )?;
         self.title.clear();
         self.report_mouse(self.mouse)?;
+        if self.steady {
+            self.hold_cursor_still()?;
+        }
         self.forget()
     }
 
@@ -86,12 +92,19 @@ impl<W: Write> Screen<W> {
         execute!(self.terminal.backend_mut(), Print(if on { MOUSE_ON } else { MOUSE_OFF }))
     }
 
+    /// The cursor does not blink, from now on and after every return.
+    pub fn hold_cursor_still(&mut self) -> io::Result<()> {
+        self.steady = true;
+        self.taken.cursor.store(true, Ordering::SeqCst);
+        execute!(self.terminal.backend_mut(), SetCursorStyle::SteadyBlock)
+    }
+
     /// Names the window. The text is foreign to us: it is written without what a terminal would obey.
     pub fn entitle(&mut self, title: String) -> io::Result<()> {
         if title == self.title {
             return Ok(());
         }
-        if !self.titled.swap(true, Ordering::SeqCst) {
+        if !self.taken.titled.swap(true, Ordering::SeqCst) {
             queue!(self.terminal.backend_mut(), Print(TITLE_SAVED))?;
         }
         execute!(self.terminal.backend_mut(), Print(format!("\x1b]2;{}\x07", harmless(&title))))?;
@@ -109,11 +122,10 @@ impl<W: Write> Screen<W> {
     }
 
     pub fn leave(&mut self) -> io::Result<()> {
-        if !self.inside.swap(false, Ordering::SeqCst) {
+        if !self.taken.inside.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
-        let titled = self.titled.swap(false, Ordering::SeqCst);
-        restore(self.terminal.backend_mut(), titled)
+        restore(self.terminal.backend_mut(), &self.taken)
     }
 
     /// One frame: everything that changed, shown at once.
@@ -147,16 +159,16 @@ impl<W: Write> Screen<W> {
     /// thread goes to `others`, because the screen goes on. Returns what undoes this.
     pub fn catch_panics(&self, others: UnboundedSender<String>) -> impl FnOnce() + use<W> {
         let before: Arc<dyn Fn(&PanicHookInfo<'_>) + Send + Sync> = Arc::from(std::panic::take_hook());
-        let (inside, titled) = (self.inside.clone(), self.titled.clone());
+        let taken = self.taken.clone();
         let (ours, previous) = (std::thread::current().id(), before.clone());
         std::panic::set_hook(Box::new(move |info| {
             let elsewhere = std::thread::current().id() != ours;
             if elsewhere && others.send(info.to_string()).is_ok() {
                 return;
             }
-            if inside.swap(false, Ordering::SeqCst) {
+            if taken.inside.swap(false, Ordering::SeqCst) {
                 // The message is to be read even if the terminal cannot be written to any more.
-                let _ = restore(&mut io::stdout(), titled.swap(false, Ordering::SeqCst));
+                let _ = restore(&mut io::stdout(), &taken);
             }
             previous(info);
         }));
@@ -175,13 +187,16 @@ fn harmless(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-fn restore(out: &mut impl Write, titled: bool) -> io::Result<()> {
+fn restore(out: &mut impl Write, taken: &Taken) -> io::Result<()> {
+    let titled = taken.titled.swap(false, Ordering::SeqCst);
+    let shaped = taken.cursor.swap(false, Ordering::SeqCst);
     // All of it, also where one part fails; a failure is told.
     let parts = [
         execute!(out, EndSynchronizedUpdate),
         execute!(out, Print(MOUSE_OFF)),
         execute!(out, DisableFocusChange),
         execute!(out, Print(if titled { TITLE_BACK } else { "" })),
+        if shaped { execute!(out, SetCursorStyle::DefaultUserShape) } else { Ok(()) },
         execute!(out, PopKeyboardEnhancementFlags),
         execute!(out, DisableBracketedPaste),
         execute!(out, ResetColor),

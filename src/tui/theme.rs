@@ -2,6 +2,7 @@
 //! sixteen every terminal has. Where colour is refused (`NO_COLOR`) roles differ by weight alone.
 
 use crate::base::nearest;
+use crate::config::Background;
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 use std::collections::BTreeMap;
@@ -69,8 +70,10 @@ const SEQUENCE_HUES: [Role; 6] =
 pub struct Theme {
     pub name: String,
     pub depth: Depth,
-    /// What is drawn on, where the theme does not leave the terminal its own, and the text on it.
+    /// What its colours were chosen for, and the text on it.
     backdrop: Option<(Color, Color)>,
+    /// Whether that is painted, where nobody says otherwise.
+    paints: bool,
     /// Told apart from the one worn before: lines that were styled by that one are drawn anew.
     pub generation: u32,
     styles: BTreeMap<Role, Style>,
@@ -93,7 +96,7 @@ const BUILT_IN: [(&str, &str); 9] = [
 #[serde(deny_unknown_fields)]
 struct ThemeFile {
     /// What the colours were chosen for.
-    background: Background,
+    background: Ground,
     /// Whether that is painted, or the terminal keeps its own.
     #[serde(default)]
     paint: bool,
@@ -103,7 +106,7 @@ struct ThemeFile {
 
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
-enum Background {
+enum Ground {
     True(String),
     Both([String; 2]),
 }
@@ -145,15 +148,20 @@ impl Theme {
                 file.roles.get(key).ok_or_else(|| anyhow::anyhow!("theme {name}: no role {key:?}"))?;
             styles.insert(role, style(role, hex(hex_colour)?, ansi.parse()?, depth));
         }
-        let backdrop = backdrop(&file.background, depth)?.filter(|_| file.paint);
+        let backdrop = backdrop(&file.background, depth)?;
         let text = styles[&Role::Text].fg;
         let backdrop = backdrop.map(|ground| (ground, text.unwrap_or_default()));
-        Ok(Self { name: name.to_owned(), depth, backdrop, generation: 0, styles })
+        Ok(Self { name: name.to_owned(), depth, backdrop, paints: file.paint, generation: 0, styles })
     }
 
     /// Lays the theme's background under a finished picture.
-    pub fn paint(&self, buf: &mut Buffer) {
-        let Some((ground, text)) = self.backdrop else { return };
+    pub fn paint(&self, background: Background, buf: &mut Buffer) {
+        let paints = match background {
+            Background::Auto => self.paints,
+            Background::Paint => true,
+            Background::Terminal => false,
+        };
+        let Some((ground, text)) = self.backdrop.filter(|_| paints) else { return };
         for cell in &mut buf.content {
             if cell.bg == Color::Reset {
                 cell.bg = ground;
@@ -207,10 +215,10 @@ fn names() -> String {
     Theme::names().collect::<Vec<_>>().join(", ")
 }
 
-fn backdrop(background: &Background, depth: Depth) -> anyhow::Result<Option<Color>> {
+fn backdrop(background: &Ground, depth: Depth) -> anyhow::Result<Option<Color>> {
     let (colour, ansi) = match background {
-        Background::True(colour) => (colour, None),
-        Background::Both([colour, ansi]) => (colour, Some(ansi.parse()?)),
+        Ground::True(colour) => (colour, None),
+        Ground::Both([colour, ansi]) => (colour, Some(ansi.parse()?)),
     };
     let (r, g, b) = hex(colour)?;
     Ok(match depth {
@@ -304,7 +312,7 @@ mod tests {
         let text = |role: &str| !matches!(role, "faint" | "border" | "selection");
         for (name, source) in BUILT_IN {
             let file: ThemeFile = toml::from_str(source).unwrap();
-            let (Background::True(ground) | Background::Both([ground, _])) = &file.background;
+            let (Ground::True(ground) | Ground::Both([ground, _])) = &file.background;
             for ground in [ground, &file.roles["selection"][0]] {
                 for (role, [colour, _]) in file.roles.iter().filter(|(role, _)| text(role)) {
                     let ratio = contrast(hex(colour).unwrap(), hex(ground).unwrap());
@@ -340,7 +348,7 @@ mod tests {
             for name in Theme::names() {
                 let theme = Theme::built_in(name, depth).unwrap();
                 let mut buffer = Buffer::empty(Rect::new(0, 0, 3, 1));
-                theme.paint(&mut buffer);
+                theme.paint(Background::Auto, &mut buffer);
                 let painted = buffer.content.iter().all(|c| c.bg != Color::Reset && c.fg != Color::Reset);
                 assert_eq!(painted, name != "dark" && depth != Depth::None, "{name} {depth:?}");
             }

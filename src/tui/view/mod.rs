@@ -76,7 +76,7 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
         Some(Overlay::Sessions(list)) => picker::draw(app, &list.picker, area, buf),
         _ => {}
     }
-    app.theme.paint(buf);
+    app.theme.paint(app.options.background, buf);
     settle::settle(buf);
     if app.options.ascii {
         ascii::replace(buf);
@@ -103,6 +103,7 @@ fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
     tabs::draw(app, row, buf);
     chat(app, body, buf);
     calls::question(app, sheet, buf);
+    app.hits.note(bottom, Target::Input);
     input::draw(app, bottom, buf)
 }
 
@@ -129,6 +130,7 @@ fn full(app: &App, class: SizeClass, area: Rect, buf: &mut Buffer) -> Option<Pos
         None => arranged(app, class, body, buf),
     }
     let cursor = input::draw(app, inside, buf);
+    app.hits.note(bottom, Target::Input);
     calls::question(app, sheet, buf);
     input::completion(app, bottom, buf);
     cursor

@@ -28,6 +28,9 @@ pub fn draw(app: &App, class: SizeClass, body: Rect, buf: &mut Buffer) {
     spread_panel(app, shown, right, buf);
 }
 
+/// Rows of a panel: more facts than these are not taken in from afar.
+const FACTS: u16 = 12;
+
 /// The panel with the focus, else the last that had it, else the first.
 pub fn shown(app: &App, class: SizeClass) -> Option<Panel> {
     let open = app.panels.open(class);
@@ -51,6 +54,7 @@ fn spread_panel(app: &App, shown: Panel, area: Rect, buf: &mut Buffer) {
     let focused = app.focus == Focus::Panel(shown);
     let under = heading(app, shown.title(), shown.question(), focused, area, buf);
     app.hits.note(area, Target::Panel(shown));
+    let under = Rect { height: under.height.min(2 * FACTS), ..under };
     let spread = Spread::new(app, under);
     let mut tall = Buffer::empty(spread.from);
     panel::content(app, shown, spread.from, &mut tall);
