@@ -11,6 +11,8 @@ mod profiled;
 pub use profiled::{Profiled, Spent};
 
 use crate::weights::{Gguf, Tensor, TensorInfo};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// The device failed: what was tried and what it said.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -31,6 +33,21 @@ pub struct Norm<'a, B: Backend> {
     pub weight: &'a B::Buf, // [columns]
     pub eps: f32,
 }
+
+/// What a device can do at most, per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    pub threads: usize,
+    /// Bytes read from memory.
+    pub memory_read: f64,
+    /// Operations in dot products of bytes, and the instruction that was fastest.
+    pub int8: f64,
+    pub int8_instruction: &'static str,
+    pub f32: f64,
+}
+
+/// Measures them on threads of its own, until that is done or it is told to stop.
+pub type Meter = Box<dyn FnOnce(Arc<AtomicBool>) -> Result<Limits> + Send>;
 
 /// What a projection does with its result.
 pub enum Write<'a, B: Backend> {
@@ -259,6 +276,11 @@ pub trait Backend: Send + Sized + 'static {
 
     /// What one multiplication with a matrix reads, and multiplies with for each row.
     fn matrix_size(&self, w: &Self::Matrix) -> MatrixSize;
+
+    /// `None` where nobody can measure what it can do.
+    fn meter(&self) -> Option<Meter> {
+        None
+    }
 
     fn copy_blocks(&mut self, cache: &mut Self::Cache, copies: &[(u32, u32)]) -> Result<()>;
 

@@ -60,6 +60,10 @@ impl<B: Backend> Backend for Profiled<B> {
         self.backend.upload(values)
     }
 
+    fn meter(&self) -> Option<Meter> {
+        self.backend.meter()
+    }
+
     fn matrix(&mut self, parts: &[Tensor]) -> Result<B::Matrix> {
         self.backend.matrix(parts)
     }

@@ -87,6 +87,8 @@ impl Engine {
                     events.push(Event::Note(format!("the scheduler's settings stay as they were: {why}")));
                 }
             },
+            // The host's, which has threads for it.
+            Work::Control(Command::MeasureLimits) => {}
             Work::Control(Command::Replay(_)) => {
                 events.push(Event::Note("only a replay can be moved: glassbox replay FILE".into()));
             }

@@ -1,5 +1,6 @@
 use super::control::Next;
 use super::intake::{Accepted, Intake, Work, panic_message, unanswered};
+use super::meter::Limits;
 use super::output::refused;
 use super::step::Engine;
 use crate::base::Clock;
@@ -45,7 +46,8 @@ pub fn spawn(
     let (events, receiver) = EventReceiver::channel();
     let snapshot = SnapshotCell::default();
     let answers = events.downgrade();
-    let host = Host { work, events, cell: snapshot.clone(), published: Duration::ZERO };
+    let host =
+        Host { work, events, cell: snapshot.clone(), published: Duration::ZERO, limits: Limits::default() };
     let intake_clock = clock.clone();
     start("intake", move || take_in(&inbox, &opened, &work_sender, &answers, &intake_clock));
     start("engine", move || host.run(&settings, clock, open, &ready));
@@ -98,6 +100,7 @@ struct Host {
     cell: SnapshotCell,
     /// When the newest snapshot was.
     published: Duration,
+    limits: Limits,
 }
 
 impl Host {
@@ -150,7 +153,7 @@ impl Host {
     }
 
     /// Takes all work that has arrived; waits for some while there is nothing to step.
-    fn receive(&self, engine: &mut Engine, events: &mut Vec<Event>) -> Next {
+    fn receive(&mut self, engine: &mut Engine, events: &mut Vec<Event>) -> Next {
         let mut waited = false;
         loop {
             let work = match engine.can_step() || waited {
@@ -159,6 +162,7 @@ impl Host {
             };
             waited = true;
             match work {
+                Ok(work) if self.limits.take(&work, engine, &self.events) => {}
                 Ok(work) => match engine.apply(work, events) {
                     Next::GoOn => {}
                     Next::Stop => return Next::Stop,
@@ -187,6 +191,9 @@ impl Host {
             let events = match work {
                 Work::Refuse(accepted, failure) => refused(&accepted, &failure).collect(),
                 Work::Control(Command::Shutdown) => return,
+                Work::Control(Command::MeasureLimits) => {
+                    vec![Event::Limits(Err("there is no model, and no device for one".into()))]
+                }
                 _ => continue,
             };
             if !self.events.send(events) {

@@ -22,6 +22,7 @@
 //! | `control` | commands between steps |
 //! | `intake`, `phrases` | a request to a sequence, or a refusal; its texts as tokens |
 //! | `stats`, `view` | step records, counters, the snapshot |
+//! | `meter` | what the device can do, measured beside an idle engine |
 //! | `host` | the threads, and what happens when a step fails |
 
 mod account;
@@ -40,6 +41,7 @@ mod intake;
 mod kept;
 mod lifecycle;
 mod limits;
+mod meter;
 mod offload;
 mod output;
 mod overlap;

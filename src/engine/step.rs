@@ -14,7 +14,7 @@ use super::stats::{Stats, Stopwatch};
 use crate::base::{Clock, Ring};
 use crate::config::EngineSettings;
 use crate::kv::{BlockManager, KvConfig};
-use crate::model::{DeviceError, Launched, Outputs, Runner};
+use crate::model::{DeviceError, Launched, Meter, Outputs, Runner};
 use crate::protocol::{
     Event, Failure, FailureKind, FinishReason, KvEvent, MemoryPlan, Phases, SamplingParams, SamplingTrace,
     SeqId, Waiting,
@@ -237,6 +237,10 @@ impl Engine {
 
     pub fn is_idle(&self) -> bool {
         self.scheduler.is_idle() && self.flight.is_none()
+    }
+
+    pub(super) fn meter(&self) -> Option<Meter> {
+        self.runner.meter()
     }
 
     /// The intake that goes with this engine; it lives on its own thread.

@@ -25,6 +25,6 @@ pub use batch::{Batch, BlockCopy, Outputs, Row};
 pub use load::{LoadError, LoadOptions, Loaded, SUPPORTED, load, plan};
 pub use memory::{DoesNotFit, KvPlan};
 pub use model_runner::ModelRunner;
-pub use runner::{DeviceError, Launched, ModelLimits, Runner, Usage};
+pub use runner::{DeviceError, Launched, Meter, ModelLimits, Runner, Usage};
 pub use scripted::{Fault, Scripted};
 pub use threaded::Threaded;

@@ -3,11 +3,11 @@
 use super::config::ModelConfig;
 use super::groups::CacheLayout;
 use super::layers::{Buffers, Decoder, Pass};
-use super::{Batch, Launched, ModelLimits, Row, Runner, Usage};
-use crate::compute::{Backend, CacheShape, DeviceError, Result, RopeTable, Span, Spent};
+use super::{Batch, Launched, Meter, ModelLimits, Row, Runner, Usage};
+use crate::compute::{self, Backend, CacheShape, DeviceError, Result, RopeTable, Span, Spent};
 use crate::kv::{BlockId, CacheSpec};
 use crate::parallel::Communicator;
-use crate::protocol::OperationTime;
+use crate::protocol::{DeviceLimits, OperationTime};
 use crate::sample::{self, RowError, SampleRow, Sampled, Scratch};
 
 /// Rows of logits that are made at a time: bounds their memory, whatever the batch asks for.
@@ -184,6 +184,11 @@ impl<B: Backend> ModelRunner<B> {
     }
 }
 
+fn device_limits(found: compute::Limits) -> DeviceLimits {
+    let compute::Limits { threads, memory_read, int8, int8_instruction, f32 } = found;
+    DeviceLimits { threads, memory_read, int8, int8_instruction: int8_instruction.into(), f32 }
+}
+
 /// Bytes of all buffers of a runner, and of what the operations keep beside them.
 pub(super) fn workspace_bytes(config: &ModelConfig, tokens: usize, backend: &impl Backend) -> usize {
     let (dim, heads) = (config.dim, config.heads * config.head_dim);
@@ -277,6 +282,11 @@ impl<B: Backend> Runner for ModelRunner<B> {
         let parts = from.chunks_exact(self.shape.block_bytes());
         let mut caches = self.caches.iter_mut().zip(parts);
         caches.try_for_each(|(cache, part)| self.backend.write_block(cache, block, part))
+    }
+
+    fn meter(&self) -> Option<Meter> {
+        let meter = self.backend.meter()?;
+        Some(Box::new(move |stop| meter(stop).map(device_limits)))
     }
 
     fn usage(&self) -> Usage {

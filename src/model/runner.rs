@@ -1,8 +1,10 @@
 use super::Batch;
 pub use crate::compute::DeviceError;
 use crate::kv::{BlockId, CacheSpec};
-use crate::protocol::OperationTime;
+use crate::protocol::{DeviceLimits, OperationTime};
 use crate::sample::{RowError, SampleRow, Sampled};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What the engine needs of a model: one `launch` and one `sample` a step.
 pub trait Runner: Send {
@@ -39,11 +41,19 @@ pub trait Runner: Send {
         Vec::new()
     }
 
+    /// To be run beside it, while it has nothing to do; `None` where nobody can measure the device.
+    fn meter(&self) -> Option<Meter> {
+        None
+    }
+
     /// What the passes so far read and computed.
     fn usage(&self) -> Usage {
         Usage::default()
     }
 }
+
+/// Measures what the device can do, until that is done or it is told to stop.
+pub type Meter = Box<dyn FnOnce(Arc<AtomicBool>) -> Result<DeviceLimits, DeviceError> + Send>;
 
 /// Proof that a batch was launched; handed back to read its outputs.
 #[derive(Debug)]

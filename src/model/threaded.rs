@@ -1,4 +1,4 @@
-use super::{Batch, DeviceError, Launched, ModelLimits, Row, Runner, Usage};
+use super::{Batch, DeviceError, Launched, Meter, ModelLimits, Row, Runner, Usage};
 use crate::kv::BlockId;
 use crate::protocol::OperationTime;
 use crate::sample::{RowError, SampleRow, Sampled};
@@ -182,6 +182,12 @@ impl Runner for Threaded {
         let state = self.state.get_mut();
         state.settle();
         state.runner.as_mut().map_or_else(Vec::new, |runner| runner.take_profile())
+    }
+
+    fn meter(&self) -> Option<Meter> {
+        let mut state = self.state.borrow_mut();
+        state.settle();
+        state.runner.as_ref()?.meter()
     }
 
     fn usage(&self) -> Usage {

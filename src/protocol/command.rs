@@ -23,6 +23,9 @@ pub enum Command {
     Count(Box<Count>),
     /// Answered by [`Event::Inspected`](super::Event::Inspected), also while paused.
     Inspect(Inspect),
+    /// Answered by [`Event::Limits`](super::Event::Limits), after some seconds the first time. Measured
+    /// while nothing else is to be done: a request ends it.
+    MeasureLimits,
     /// No step is taken until `Resume` or `Step`.
     Pause,
     Resume,

@@ -1,6 +1,6 @@
 use super::{
-    BeamScore, Command, Inspected, KvEvent, RequestId, SamplingParams, SchedulerSettings, SeqId, TokenId,
-    ToolCallDelta, WhatIfAnswer,
+    BeamScore, Command, DeviceLimits, Inspected, KvEvent, RequestId, SamplingParams, SchedulerSettings,
+    SeqId, TokenId, ToolCallDelta, WhatIfAnswer,
 };
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +66,8 @@ pub enum Event {
         tokens: Result<Vec<usize>, Failure>,
     },
     Inspected(Inspected),
+    /// Or why they are not known.
+    Limits(Result<Box<DeviceLimits>, String>),
     /// A breakpoint was met at this step, and why; the engine is paused.
     Broke {
         id: u32,

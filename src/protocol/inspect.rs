@@ -92,6 +92,20 @@ pub struct CacheNode {
     pub used: u64,
 }
 
+/// What the device can do at most, measured on as many threads as the engine has; per second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DeviceLimits {
+    pub threads: usize,
+    /// Bytes read from a buffer larger than every cache.
+    pub memory_read: f64,
+    /// Operations in dot products of bytes, with the fastest instruction there is; a multiplication and
+    /// an addition are two.
+    pub int8: f64,
+    pub int8_instruction: String,
+    /// Of f32, counted the same way.
+    pub f32: f64,
+}
+
 /// The request's place in the queue, from the next step on (lower is served first).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reprioritise {

@@ -34,7 +34,8 @@ pub use event::{
 pub use guided::{Grammar, Guided};
 pub use handle::{EventReceiver, EventSender, Handle, SnapshotCell, WeakEventSender};
 pub use inspect::{
-    BlockDetail, CacheNode, CacheTree, Count, Counted, Inspect, Inspected, Reprioritise, WhatIf, WhatIfAnswer,
+    BlockDetail, CacheNode, CacheTree, Count, Counted, DeviceLimits, Inspect, Inspected, Reprioritise,
+    WhatIf, WhatIfAnswer,
 };
 pub use param_spec::{PARAMS, ParamKind, ParamSpec, ParamValue};
 pub use params::{LogprobsMode, OutOfRange, SamplingParams};

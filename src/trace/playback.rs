@@ -105,6 +105,9 @@ impl Playback {
                 let trace = Err("a replay has no logits".into());
                 events.push(Event::WhatIf(Box::new(WhatIfAnswer { asked: *asked, trace })));
             }
+            Command::MeasureLimits => {
+                events.push(Event::Limits(Err("a replay has no device".into())));
+            }
             Command::Focus(_) | Command::Inspect(_) | Command::Shutdown => {}
             Command::Abort(_)
             | Command::SetParams(..)

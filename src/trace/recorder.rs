@@ -169,7 +169,10 @@ impl<W: Write> Writer<W> {
 
     fn command(&mut self, at: Duration, command: Box<Command>) -> io::Result<()> {
         // Questions change nothing, and a replay has nobody to answer them.
-        let question = matches!(*command, Command::WhatIf(_) | Command::Count(_) | Command::Inspect(_));
+        let question = matches!(
+            *command,
+            Command::WhatIf(_) | Command::Count(_) | Command::Inspect(_) | Command::MeasureLimits
+        );
         if question || matches!(*command, Command::Focus(_) | Command::Shutdown | Command::Replay(_)) {
             return Ok(());
         }
@@ -189,7 +192,7 @@ impl<W: Write> Writer<W> {
         let kept: Vec<Event> = events
             .iter()
             .filter(|event| !matches!(event, Event::Loading { .. } | Event::Ready(_)))
-            .filter(|event| !matches!(event, Event::WhatIf(_) | Event::Counted { .. } | Event::Inspected(_)))
+            .filter(|event| !is_answer(event))
             .cloned()
             .collect();
         let ready = events.iter().find_map(|event| match event {
@@ -282,6 +285,11 @@ impl<W: Write> Writer<W> {
         serde_json::to_writer(&mut self.out, line)?;
         self.out.write_all(b"\n")
     }
+}
+
+/// To a question, which is not recorded either.
+fn is_answer(event: &Event) -> bool {
+    matches!(event, Event::WhatIf(_) | Event::Counted { .. } | Event::Inspected(_) | Event::Limits(_))
 }
 
 #[cfg(test)]

@@ -5,11 +5,13 @@ use crate::harness::*;
 use glassbox::base::Clock;
 use glassbox::config::EngineSettings;
 use glassbox::engine::{Opened, spawn};
-use glassbox::model::Scripted;
+use glassbox::model::{Batch, DeviceError, Launched, Meter, ModelLimits, Runner, Scripted};
 use glassbox::protocol::*;
+use glassbox::sample::{RowError, SampleRow, Sampled};
 use glassbox::text::TextModel;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 fn watched() -> EngineSettings {
     EngineSettings { trace_candidates: 24, ..settings() }
@@ -392,4 +394,90 @@ fn the_cache_is_a_tree_of_prefixes() {
     bench.ask("hello", seeded(1, 9));
     bench.run();
     assert_eq!(tree(&mut bench), CacheTree { index: "off".into(), ..Default::default() });
+}
+
+/// A device that takes as long to measure as a test wants.
+struct Measured {
+    runner: Scripted,
+    begun: std::sync::mpsc::Sender<()>,
+}
+
+impl Runner for Measured {
+    fn limits(&self) -> &ModelLimits {
+        self.runner.limits()
+    }
+
+    fn launch(&mut self, batch: &Batch) -> Result<Launched, DeviceError> {
+        self.runner.launch(batch)
+    }
+
+    fn sample(
+        &mut self,
+        launched: Launched,
+        rows: &[SampleRow],
+    ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError> {
+        self.runner.sample(launched, rows)
+    }
+
+    /// The first is never done; the second at once.
+    fn meter(&self) -> Option<Meter> {
+        let begun = self.begun.clone();
+        let first = begun.send(()).is_ok();
+        Some(Box::new(move |stop| {
+            while first && !stop.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            match first {
+                true => Err(DeviceError("stopped".into())),
+                false => Ok(DeviceLimits { threads: 2, memory_read: 1e10, ..Default::default() }),
+            }
+        }))
+    }
+}
+
+fn limits(handle: &mut Handle) -> Result<DeviceLimits, String> {
+    handle.commands.send(Command::MeasureLimits).unwrap();
+    next_limits(handle)
+}
+
+fn next_limits(handle: &mut Handle) -> Result<DeviceLimits, String> {
+    loop {
+        for event in handle.events.blocking_recv().unwrap() {
+            if let Event::Limits(limits) = event {
+                return limits.map(|limits| *limits);
+            }
+        }
+    }
+}
+
+#[test]
+fn limits_are_measured_only_while_nothing_runs_and_told_again_at_once() {
+    let (begun, begins) = std::sync::mpsc::channel();
+    let mut handle = spawn(settings(), Clock::wall(), move |_| {
+        let (runner, text) = (Box::new(Measured { runner: babbler(), begun }), Arc::new(TextModel::bytes()));
+        Ok(Opened { runner, text, info: ModelInfo::default(), memory: MemoryPlan::default() })
+    });
+    handle.commands.send(Command::MeasureLimits).unwrap();
+    begins.recv().unwrap();
+    drop(begins);
+    // An answer that begins ends the measurement; one that stands still keeps another from beginning.
+    handle.commands.send(Command::Pause).unwrap();
+    let request = Request::new(RequestId(1), Prompt::Text("hello".into()), seeded(1, 5));
+    handle.commands.send(Command::Submit(Box::new(request))).unwrap();
+    assert_eq!(next_limits(&mut handle), Err("stopped".into()));
+    assert_eq!(limits(&mut handle), Err("not measured while answers run".into()));
+    handle.commands.send(Command::Abort(RequestId(1))).unwrap();
+    let found = limits(&mut handle).unwrap();
+    assert_eq!((found.threads, found.memory_read), (2, 1e10));
+    assert_eq!(limits(&mut handle), Ok(found));
+    handle.shut_down(std::time::Duration::from_secs(10));
+}
+
+#[test]
+fn what_cannot_be_measured_says_so() {
+    let mut handle = spawn(settings(), Clock::wall(), |_| {
+        let (runner, text) = (Box::new(babbler()), Arc::new(TextModel::bytes()));
+        Ok(Opened { runner, text, info: ModelInfo::default(), memory: MemoryPlan::default() })
+    });
+    assert_eq!(limits(&mut handle), Err("this device cannot be measured".into()));
 }

@@ -8,8 +8,10 @@ use super::pool::Pool;
 use super::shared::Slots;
 use super::simd::{Isa, Simd, simd_fn};
 use crate::base::{Memory, Summary};
-use crate::compute::Result;
+use crate::compute::{self, DeviceError, Result};
 use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// On the threads that were asked for.
@@ -43,7 +45,7 @@ impl Limits {
     /// # Errors
     /// There is no memory for the buffers.
     pub fn measure(threads: usize, model_bytes: usize) -> Result<Self> {
-        let bench = Bench { pool: Pool::new(threads), isa: Isa::detect() };
+        let bench = Bench::new(threads, Arc::default());
         let memory_bytes = beyond_caches();
         let (_, memory_read) = bench.best_read(bench.buffer(memory_bytes)?.bytes());
         let model = bench.buffer(model_bytes)?;
@@ -75,6 +77,18 @@ impl Limits {
     }
 }
 
+/// What does not depend on a model, until it is stopped: then within the time of one repetition.
+pub(super) fn measure_until(threads: usize, stop: Arc<AtomicBool>) -> Result<compute::Limits> {
+    let bench = Bench::new(threads, stop);
+    let (_, memory_read) = bench.best_read(bench.buffer(beyond_caches())?.bytes());
+    let (int8, int8_rate) = bench.best_int8();
+    let f32 = bench.f32();
+    if bench.is_stopped() {
+        return Err(DeviceError("the measurement was stopped".into()));
+    }
+    Ok(compute::Limits { threads, memory_read, int8: int8_rate, int8_instruction: int8.name, f32 })
+}
+
 const TIMES_THE_CACHE: usize = 4;
 const LEAST_BUFFER: usize = 256 << 20;
 
@@ -96,6 +110,7 @@ fn last_level_cache() -> usize {
 struct Bench {
     pool: Pool,
     isa: Isa,
+    stop: Arc<AtomicBool>,
 }
 
 const REPETITIONS: usize = 5;
@@ -126,11 +141,22 @@ const WAYS: [Way; 8] = [
 ];
 
 impl Bench {
+    fn new(threads: usize, stop: Arc<AtomicBool>) -> Self {
+        Self { pool: Pool::new(threads), isa: Isa::detect(), stop }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Every page is first written by a thread that will read it.
     fn buffer(&self, len: usize) -> Result<Region> {
         let mut region = Arena::default().take(len)?;
         let slots = Slots::new(region.bytes_mut());
         self.pool.run(len.div_ceil(TASK_BYTES), |task, _| {
+            if self.is_stopped() {
+                return;
+            }
             let part = task * TASK_BYTES..len.min((task + 1) * TASK_BYTES);
             // SAFETY: each task has its own part.
             unsafe { slots.take(part) }.fill(1);
@@ -140,6 +166,9 @@ impl Bench {
 
     /// Once, in bytes.
     fn read(&self, buffer: &[u8], way: Way) -> f64 {
+        if self.is_stopped() {
+            return 0.0;
+        }
         let part = |task| &buffer[task * TASK_BYTES..buffer.len().min((task + 1) * TASK_BYTES)];
         let tasks = buffer.len().div_ceil(TASK_BYTES);
         self.pool.run(tasks, |task, _| _ = black_box(read(self.isa, part(task), way)));
@@ -154,6 +183,9 @@ impl Bench {
 
     /// In operations, of which a round has so many.
     fn compute(&self, operations: usize, run: impl Fn(usize) + Sync) -> f64 {
+        if self.is_stopped() {
+            return 0.0;
+        }
         let tasks = self.pool.threads() * TASKS_PER_THREAD;
         self.pool.run(tasks, |_, _| run(TASK_ROUNDS));
         (tasks * TASK_ROUNDS * operations) as f64
@@ -179,13 +211,14 @@ fn fastest<W>(ways: impl IntoIterator<Item = W>, rate: impl Fn(&W) -> f64) -> (W
     rated.max_by(|a, b| a.1.total_cmp(&b.1)).expect("there is a way")
 }
 
-/// Per second, of what `run` says it did; for as long as makes a measurement.
+/// Per second, of what `run` says it did; for as long as makes a measurement, or it does nothing.
 fn rate(mut run: impl FnMut() -> f64) -> f64 {
     let (start, mut done) = (Instant::now(), 0.0);
     loop {
-        done += run();
+        let more = run();
+        done += more;
         let elapsed = start.elapsed();
-        if elapsed >= LEAST_TIME {
+        if elapsed >= LEAST_TIME || more == 0.0 {
             return done / elapsed.as_secs_f64();
         }
     }
@@ -366,8 +399,18 @@ mod tests {
     }
 
     #[test]
+    fn a_measurement_that_is_stopped_ends_at_once() {
+        let bench = Bench::new(1, Arc::new(AtomicBool::new(true)));
+        let start = Instant::now();
+        let buffer = bench.buffer(1 << 20).unwrap();
+        assert_eq!(bench.best_read(buffer.bytes()).1 + bench.best_int8().1 + bench.f32(), 0.0);
+        assert!(start.elapsed() < 20 * LEAST_TIME, "{:?}", start.elapsed());
+        assert!(measure_until(1, Arc::new(AtomicBool::new(true))).is_err());
+    }
+
+    #[test]
     fn every_limit_is_a_rate() {
-        let bench = Bench { pool: Pool::new(2), isa: Isa::detect() };
+        let bench = Bench::new(2, Arc::default());
         let buffer = bench.buffer((8 << 20) + 12_345).unwrap();
         assert!(buffer.bytes().iter().all(|byte| *byte == 1));
         for rate in [bench.best_read(buffer.bytes()).1, bench.best_int8().1, bench.f32()] {

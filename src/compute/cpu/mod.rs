@@ -34,7 +34,8 @@ use self::pool::Pool;
 use self::project::Bench;
 use self::rows::Quantized;
 use super::{
-    AttentionSpec, Backend, CacheShape, Device, DeviceError, Gate, MatrixSize, Norm, Result, Span, Write,
+    AttentionSpec, Backend, CacheShape, Device, DeviceError, Gate, MatrixSize, Meter, Norm, Result, Span,
+    Write,
 };
 use crate::weights::{Gguf, Tensor, TensorInfo, decode};
 
@@ -221,6 +222,11 @@ impl Backend for Cpu {
 
     fn scratch_bytes(&self, rows: usize, columns: usize) -> usize {
         rows * columns * size_of::<f32>() + Quantized::bytes_for(rows, columns) + attend::MOST_PARTIALS_BYTES
+    }
+
+    fn meter(&self) -> Option<Meter> {
+        let threads = self.pool.threads();
+        Some(Box::new(move |stop| limits::measure_until(threads, stop)))
     }
 
     fn matrix_size(&self, w: &Matrix) -> MatrixSize {

@@ -158,6 +158,7 @@ fn one(app: &mut App, event: Event) {
         Event::Inspected(answer) => super::kv::told(app, answer.clone()),
         Event::WhatIf(answer) => sampling::answered(app, answer),
         Event::Counted { ticket, tokens } => super::counting::counted(app, *ticket, tokens),
+        Event::Limits(_) => {}
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {
