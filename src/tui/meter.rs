@@ -1,7 +1,7 @@
 //! What the snapshots say over time: each holds only the newest steps, the panels want history.
 
 use crate::base::{Ring, Summary};
-use crate::protocol::{Outcome, SeqId, Snapshot, StepRecord};
+use crate::protocol::{DeviceLimits, Outcome, SeqId, Snapshot, StepRecord};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -23,10 +23,22 @@ pub struct Meter {
     pub queue_ms: Ring<f64>,
     pub e2el_ms: Ring<f64>,
     pub last: Option<Outcome>,
+    pub limits: Limits,
     /// How many steps the newest snapshot brought.
     pub newest: usize,
     last_step: Option<u64>,
     last_token_ms: HashMap<SeqId, f64>,
+}
+
+/// What the device can do at most.
+#[derive(Debug, Default)]
+pub enum Limits {
+    #[default]
+    Unknown,
+    /// They are being measured.
+    Asked,
+    Known(Box<DeviceLimits>),
+    Failed(String),
 }
 
 impl Default for Meter {
@@ -40,6 +52,7 @@ impl Default for Meter {
             queue_ms: Ring::new(256),
             e2el_ms: Ring::new(256),
             last: None,
+            limits: Limits::default(),
             newest: 0,
             last_step: None,
             last_token_ms: HashMap::new(),
@@ -214,7 +227,34 @@ mod tests {
         assert_eq!((meter.gaps().count, meter.gaps().p50), (10, 10.0));
         assert_eq!(meter.tokens_per_second(0), Some(200.0));
         assert_eq!(meter.tokens_per_second(5), None);
+        assert_eq!(meter.rates(0), seqs.map(|seq| (seq, 100.0)));
         meter.observe(&Snapshot::default());
         assert!(meter.last_token_ms.is_empty());
+    }
+
+    #[test]
+    fn a_gap_stands_out_against_the_usual_one_once_there_is_one() {
+        let mut meter = Meter::default();
+        [10.0, 90.0, 10.0, 10.0].into_iter().for_each(|gap| meter.gaps_ms.push(gap));
+        assert_eq!(meter.outlier_ms(), None);
+        meter.gaps_ms.push(10.0);
+        assert_eq!(meter.outlier_ms(), Some(30.0));
+    }
+
+    #[test]
+    fn work_is_what_the_newest_steps_did_by_the_time_they_took() {
+        let mut meter = Meter::default();
+        for i in 0..4u64 {
+            let counters = crate::protocol::Counters {
+                busy_ms: i as f64 * 5.0,
+                bytes_read: i * 100,
+                flops: i * 1_000,
+                ..Default::default()
+            };
+            let record = StepRecord { counters, ..(*step(i, i as f64 * 10.0, &[])).clone() };
+            meter.steps.push(Arc::new(record));
+        }
+        assert_eq!(meter.work(0), Some((20_000.0, 200_000.0)));
+        assert_eq!(meter.work(3), None, "one step alone says nothing");
     }
 }

@@ -146,3 +146,28 @@ fn steps_back_show_the_rates_of_then() {
     says(&desk, &["tok/s      -"]);
     snapshot("metrics_back", &desk);
 }
+
+#[test]
+fn shares_are_of_limits_that_were_measured_beside_an_idle_engine() {
+    for size in SIZES {
+        let mut desk = Desk::ready(size);
+        desk.say("Why?");
+        desk.steps(40);
+        focus(&mut desk);
+        desk.press(KeyCode::Char('z'));
+        says(&desk, &["13.4 GB/s · limit not measured"]);
+        desk.press(KeyCode::Char('m'));
+        assert!(!desk.sent().contains(&&Command::MeasureLimits), "not while an answer runs");
+        desk.finish();
+        desk.press(KeyCode::Char('m'));
+        assert!(desk.sent().contains(&&Command::MeasureLimits));
+        says(&desk, &["13.4 GB/s · 67.1% of the limit"]);
+        (0..10).for_each(|_| desk.press(KeyCode::Char('j')));
+        desk.press(KeyCode::Char('j'));
+        says(&desk, &["at most 20.0 GB/s"]);
+        snapshot("metrics_limits", &desk);
+        let why = Err("this device cannot be measured".to_owned());
+        desk.tell(Message::Engine(vec![Event::Limits(why)]));
+        says(&desk, &["13.4 GB/s · this device cannot be"]);
+    }
+}

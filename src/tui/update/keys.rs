@@ -1,8 +1,8 @@
 //! What keys do.
 
 use super::{
-    attach, branch, branches, calls, command, counting, engine, kv, layout, models, overlay, palette, params,
-    reasoning, replay, requests, sampling, scheduling, sessions, tabs,
+    attach, branch, branches, calls, command, counting, engine, kv, layout, metrics, models, overlay,
+    palette, params, reasoning, replay, requests, sampling, scheduling, sessions, tabs,
 };
 use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
@@ -149,6 +149,7 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::RedoParameter => params::redo(app, effects),
         Action::ResetParameter => sampling::reset(app, effects),
         Action::FindParameter => sampling::find(app),
+        Action::MeasureLimits => metrics::measure_limits(app, effects),
         Action::SamplingPresets => sampling::presets(app),
         Action::AddBreakpoint => begin_command(app, "/break "),
         Action::BeginCommand => begin_command(app, "/"),

@@ -15,6 +15,7 @@ mod keymap;
 mod keys;
 mod kv;
 mod layout;
+mod metrics;
 mod models;
 mod mouse;
 mod notice;

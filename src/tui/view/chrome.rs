@@ -134,7 +134,7 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
                     ("e", "settings"),
                 ],
                 Panel::Reasoning => vec![("j k", "token"), ("Enter", "its waterfall"), ("f", "sequence")],
-                Panel::Metrics => vec![("j k", "what it means")],
+                Panel::Metrics => vec![("j k", "what it means"), ("m", "measure limits")],
                 Panel::Beams if has_branches(&app.chat) => vec![("j k", "choose"), ("Enter", "go there")],
                 Panel::Beams => vec![("j k", "scroll")],
             });

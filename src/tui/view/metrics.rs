@@ -6,10 +6,11 @@ use crate::base::Summary;
 use crate::tui::app::App;
 use crate::tui::format;
 use crate::tui::history::{self, Seen};
-use crate::tui::meter;
+use crate::tui::meter::{self, Limits};
 use crate::tui::theme::Role;
 use crate::tui::transcript::wrap::wrap;
 use ratatui::text::{Line, Span};
+use std::borrow::Cow;
 
 /// How many rows there are.
 pub const ROWS: usize = 20;
@@ -21,7 +22,7 @@ const CELL: usize = 8;
 struct Row {
     label: &'static str,
     value: Vec<Span<'static>>,
-    help: &'static str,
+    help: Cow<'static, str>,
 }
 
 pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<Line<'static>> {
@@ -29,7 +30,7 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
     let selected = app.panels.scroll.min(rows.len() - 1);
     let mut about = Vec::new();
     if focused {
-        about = wrap(&Line::styled(rows[selected].help, app.theme.style(Role::Muted)), width, 0);
+        about = wrap(&Line::styled(rows[selected].help.to_string(), app.theme.style(Role::Muted)), width, 0);
         about.truncate(height.saturating_sub(2).min(4));
     }
     let room = height - about.len();
@@ -129,10 +130,15 @@ fn rows(app: &App, width: usize) -> Vec<Row> {
 fn work(app: &App, seen: &Seen) -> Vec<Row> {
     let c = &seen.snapshot.counters;
     let now = app.meter.work(seen.back);
-    let per_second = |amount: Option<f64>, unit: &str| match amount.filter(|x| *x > 0.0) {
-        Some(x) => words(app, format!("{}{unit}", scaled(x)), "· limit not measured".into()),
+    let most = most(app);
+    let per_second = |amount: Option<f64>, unit: &str, most: Option<f64>| match amount.filter(|x| *x > 0.0) {
+        Some(x) => words(app, format!("{}{unit}", scaled(x)), of_limit(app, x, most)),
         None => nothing(app),
     };
+    let (bytes_help, flops_help) = (
+        "bytes of weights and KV that the steps of the last second read, by the time that they took",
+        "operations of the same steps, as the model's operations count them; two to a multiplication and its addition",
+    );
     let hits = format!("of {} tok", format::count(c.prefix_queries));
     let forced = format!("of {} tok", format::count(c.generated_tokens));
     let grammar = match c.grammar_ms {
@@ -147,13 +153,19 @@ fn work(app: &App, seen: &Seen) -> Vec<Row> {
         ),
         row(
             "memory",
-            per_second(now.map(|(bytes, _)| bytes), "B/s read"),
-            "bytes of weights and KV that the steps of the last second read, by the time that they took",
+            per_second(now.map(|(bytes, _)| bytes), "B/s", most.as_ref().map(|m| m.bytes)),
+            format!(
+                "{bytes_help}{}",
+                most.as_ref().map_or(String::new(), |m| format!("; {}", m.bytes_words))
+            ),
         ),
         row(
             "compute",
-            per_second(now.map(|(_, flops)| flops), "FLOP/s"),
-            "floating-point operations of the same steps, as the model's operations count them",
+            per_second(now.map(|(_, flops)| flops), "FLOP/s", most.as_ref().map(|m| m.flops)),
+            format!(
+                "{flops_help}{}",
+                most.as_ref().map_or(String::new(), |m| format!("; {}", m.flops_words))
+            ),
         ),
         row(
             "forced",
@@ -166,6 +178,41 @@ fn work(app: &App, seen: &Seen) -> Vec<Row> {
             "time that masks took and tokens followed, since the engine started, and its share of all steps",
         ),
     ]
+}
+
+/// What the device can do at most in a second, and how it was found.
+struct Most {
+    bytes: f64,
+    flops: f64,
+    bytes_words: String,
+    flops_words: String,
+}
+
+/// Known once it was measured. Quantized weights are multiplied as bytes, others as f32.
+fn most(app: &App) -> Option<Most> {
+    let Limits::Known(limits) = &app.meter.limits else { return None };
+    let quantized = app.ready().is_some_and(|info| info.quantization.starts_with(['Q', 'I']));
+    let (flops, kind) = match quantized {
+        true => (limits.int8, format!("bytes, {}", crate::tui::sanitize::one_line(&limits.int8_instruction))),
+        false => (limits.f32, "f32".to_owned()),
+    };
+    let threads = limits.threads;
+    Some(Most {
+        bytes: limits.memory_read,
+        flops,
+        bytes_words: format!("at most {}B/s, measured on {threads} threads", scaled(limits.memory_read)),
+        flops_words: format!("at most {}FLOP/s ({kind}), measured on {threads} threads", scaled(flops)),
+    })
+}
+
+/// The share of a measured limit, or why there is none.
+fn of_limit(app: &App, amount: f64, most: Option<f64>) -> String {
+    match (&app.meter.limits, most.filter(|most| *most > 0.0)) {
+        (_, Some(most)) => format!("· {} of the limit", share(amount, most)),
+        (Limits::Asked, _) => "· measuring…".into(),
+        (Limits::Failed(why), _) => format!("· {}", crate::tui::sanitize::one_line(why)),
+        _ => "· limit not measured".into(),
+    }
 }
 
 fn counts(app: &App, seen: &Seen) -> Vec<Row> {
@@ -200,8 +247,8 @@ fn counts(app: &App, seen: &Seen) -> Vec<Row> {
     ]
 }
 
-fn row(label: &'static str, value: Vec<Span<'static>>, help: &'static str) -> Row {
-    Row { label, value, help }
+fn row(label: &'static str, value: Vec<Span<'static>>, help: impl Into<Cow<'static, str>>) -> Row {
+    Row { label, value, help: help.into() }
 }
 
 /// All together, then each sequence, as many as there are in the step.
