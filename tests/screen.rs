@@ -28,6 +28,10 @@ mod history;
 mod kv_panel;
 #[path = "screen/markdown.rs"]
 mod markdown;
+#[path = "screen/metrics.rs"]
+mod metrics;
+#[path = "screen/reasoning.rs"]
+mod reasoning;
 #[path = "screen/sampling.rs"]
 mod sampling;
 #[path = "screen/scripts.rs"]
@@ -729,7 +733,7 @@ fn a_call_is_seen_as_it_forms_and_what_is_held_back_says_why() {
         }
         desk.steps(37);
         let picture = desk.picture();
-        let parts = ["call 1 get_weather", "a tag?", "→ tool call", "34 left"];
+        let parts = ["call 1 get_weather", "a tag?", "→ tool call", "34 of 64 left"];
         assert!(parts.iter().all(|part| picture.contains(part)), "{picture}");
     }
 }

@@ -125,6 +125,10 @@ pub struct Answer {
     pub first_token: Option<Duration>,
     /// Most tokens of its thoughts.
     pub budget: Option<u32>,
+    /// Its tokens by [`Channel`](crate::protocol::Channel), as they came.
+    pub channels: [usize; 4],
+    /// Calls that were none after all, by name.
+    pub retracted: Vec<String>,
     /// First and last token of its thoughts.
     pub thinking: Option<(Duration, Duration)>,
     pub outcome: Option<Box<Outcome>>,
@@ -401,6 +405,8 @@ impl Answer {
             submitted: now,
             first_token: None,
             budget: None,
+            channels: [0; 4],
+            retracted: Vec::new(),
             thinking: None,
             outcome: None,
             is_fixed: false,
@@ -437,7 +443,11 @@ impl Answer {
                 self.thoughts.push(text);
                 self.thinking = Some((self.thinking.map_or(now, |(from, _)| from), now));
             }
-            Event::Delta { part: Part::ToolCall(piece), .. } => piece.add_to(&mut self.tool_calls),
+            Event::Delta { part: Part::ToolCall(piece), .. } => {
+                let void = self.tool_calls.iter().skip(piece.index).filter(|_| piece.retracted);
+                self.retracted.extend(void.map(|call| call.name.clone()));
+                piece.add_to(&mut self.tool_calls);
+            }
             Event::ParamsApplied { params, .. } => {
                 if let Some(note) = difference(&self.params, params) {
                     self.body.mark(note);
@@ -478,6 +488,7 @@ impl Answer {
     fn count(&mut self, token: &TokenInfo, now: Duration) {
         self.tokens += 1;
         self.drawn.push(token);
+        self.channels[token.channel as usize] += 1;
         self.first_token.get_or_insert(now);
         if token.channel == crate::protocol::Channel::Reasoning {
             self.reasoning_tokens += 1;

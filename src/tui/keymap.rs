@@ -86,6 +86,7 @@ pub enum Action {
     ResetParameter,
     FindParameter,
     SamplingPresets,
+    MeasureLimits,
     AddBreakpoint,
     BeginCommand,
     Answer(Reply),
@@ -461,6 +462,7 @@ pub const BINDINGS: &[Row] = &[
         Action::SamplingPresets,
         "greedy, balanced, creative, …"
     ),
+    bind!(In Metrics, "measure_limits", [key!(m)], Action::MeasureLimits, "measure the device's limits"),
     bind!(Replay, "toggle_pause", [key!(space)], Action::TogglePause, "play or pause"),
     bind!(Replay, "step", [key!(n), key!(s)], Action::Step, "one step forward"),
     bind!(Replay, "step_back", [key!(b), key!(p)], Action::StepBack, "one step back"),

@@ -2,6 +2,7 @@
 //! transcript; and why there is nothing to see of it.
 
 use super::app::{App, ParsedToken};
+use super::chat::Answer;
 use super::format;
 use super::history;
 use crate::protocol::{SamplingTrace, SeqId};
@@ -38,9 +39,27 @@ pub fn place(app: &App) -> Option<(SeqId, usize)> {
     }
 }
 
+/// Whose tokens the reasoning panel lists: of the token that is looked at, else the one chosen there, else
+/// the one in focus, else the first that runs, else the newest.
+pub fn parsed_sequence(app: &App) -> Option<SeqId> {
+    let newest = app.chat.last_answer().map(|answer| answer.seq);
+    let known = |seq: &SeqId| app.parsed.iter().any(|token| token.seq == *seq);
+    let runs = |seq: &SeqId| app.snapshot.sequences.iter().any(|view| view.seq == *seq);
+    let is_of_now = |seq: &SeqId| runs(seq) || newest.is_some_and(|newest| newest.request == seq.request);
+    let looked_at = app.token.map(|(seq, _)| seq).filter(known);
+    let chosen = app.panels.reasoning.seq.or(app.focused_seq).filter(|seq| known(seq) && is_of_now(seq));
+    let first = app.snapshot.sequences.first().map(|view| view.seq).filter(known);
+    looked_at.or(chosen).or(first).or(newest)
+}
+
+/// An answer of any chat.
+pub fn answer(app: &App, seq: SeqId) -> Option<&Answer> {
+    app.tabs.all(&app.chat).flat_map(|chat| chat.answers()).find(|answer| answer.seq == seq)
+}
+
 /// How many tokens the sequence has drawn, as far as the screen knows.
 pub fn drawn(app: &App, seq: SeqId) -> Option<usize> {
-    app.tabs.all(&app.chat).flat_map(|chat| chat.answers()).find(|a| a.seq == seq).map(|a| a.tokens)
+    answer(app, seq).map(|answer| answer.tokens)
 }
 
 /// The token as it came, while the newest are remembered.

@@ -1,12 +1,14 @@
 //! What the snapshots say over time: each holds only the newest steps, the panels want history.
 
 use crate::base::{Ring, Summary};
-use crate::protocol::{Outcome, SeqId, Snapshot, StepRecord};
+use crate::protocol::{DeviceLimits, Outcome, SeqId, Snapshot, StepRecord};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Rates are over this span of engine time.
 const RATE_WINDOW_MS: f64 = 1_000.0;
+/// Times the median, beyond which a gap stands out.
+pub const OUTLIER: f64 = 3.0;
 
 pub struct Meter {
     /// Every step seen, oldest first.
@@ -15,13 +17,28 @@ pub struct Meter {
     pub gaps_ms: Ring<f64>,
     /// Of finished choices.
     pub ttft_ms: Ring<f64>,
+    /// (E2EL - TTFT) / (tokens - 1), and the mean of the gaps.
     pub tpot_ms: Ring<f64>,
+    pub mean_gap_ms: Ring<f64>,
+    pub queue_ms: Ring<f64>,
     pub e2el_ms: Ring<f64>,
     pub last: Option<Outcome>,
+    pub limits: Limits,
     /// How many steps the newest snapshot brought.
     pub newest: usize,
     last_step: Option<u64>,
     last_token_ms: HashMap<SeqId, f64>,
+}
+
+/// What the device can do at most.
+#[derive(Debug, Default)]
+pub enum Limits {
+    #[default]
+    Unknown,
+    /// They are being measured.
+    Asked,
+    Known(Box<DeviceLimits>),
+    Failed(String),
 }
 
 impl Default for Meter {
@@ -31,8 +48,11 @@ impl Default for Meter {
             gaps_ms: Ring::new(512),
             ttft_ms: Ring::new(256),
             tpot_ms: Ring::new(256),
+            mean_gap_ms: Ring::new(256),
+            queue_ms: Ring::new(256),
             e2el_ms: Ring::new(256),
             last: None,
+            limits: Limits::default(),
             newest: 0,
             last_step: None,
             last_token_ms: HashMap::new(),
@@ -67,6 +87,8 @@ impl Meter {
     pub fn forget_answers(&mut self) {
         self.ttft_ms.clear();
         self.tpot_ms.clear();
+        self.mean_gap_ms.clear();
+        self.queue_ms.clear();
         self.e2el_ms.clear();
         self.last = None;
     }
@@ -81,22 +103,58 @@ impl Meter {
     pub fn finished(&mut self, outcome: &Outcome) {
         if outcome.usage.completion_tokens > 0 {
             self.ttft_ms.push(outcome.timings.ttft_ms);
+            self.queue_ms.push(outcome.timings.queue_ms);
             self.e2el_ms.push(outcome.timings.e2el_ms);
         }
         if outcome.usage.completion_tokens > 1 {
             self.tpot_ms.push(outcome.timings.tpot_ms);
+            self.mean_gap_ms.push(outcome.timings.itl_ms_mean);
         }
         self.last = Some(outcome.clone());
     }
 
     /// Tokens generated per second of engine time, all sequences together, `back` steps ago.
     pub fn tokens_per_second(&self, back: usize) -> Option<f64> {
-        let mut steps = self.steps.iter().rev().skip(back).peekable();
-        let end = end_ms(steps.peek()?);
-        let recent: Vec<_> = steps.take_while(|s| end - end_ms(s) <= RATE_WINDOW_MS).collect();
-        let span = end - end_ms(recent.last()?);
+        let recent = self.recent(back);
+        let span = end_ms(recent.first()?) - end_ms(recent.last()?);
         let tokens: usize = recent.iter().take(recent.len() - 1).map(|s| sampled(s)).sum();
         (span > 0.0 && tokens > 0).then(|| tokens as f64 / span * 1e3)
+    }
+
+    /// The same of each sequence that drew a token in that time, in the order of the newest step's rows.
+    pub fn rates(&self, back: usize) -> Vec<(SeqId, f64)> {
+        let recent = self.recent(back);
+        let Some((newest, before)) = recent.split_first() else { return Vec::new() };
+        let Some(oldest) = before.last() else { return Vec::new() };
+        let span = end_ms(newest) - end_ms(oldest);
+        let drew = |record: &StepRecord, seq| record.rows.iter().any(|r| r.seq == seq && r.sampled.is_some());
+        let of = |seq| recent[..recent.len() - 1].iter().filter(|record| drew(record, seq)).count();
+        let seqs = newest.rows.iter().map(|row| row.seq);
+        seqs.map(|seq| (seq, of(seq) as f64 / span * 1e3)).filter(|(_, rate)| rate.is_finite()).collect()
+    }
+
+    /// Bytes read and operations done a second, while steps were computed, over the same time.
+    pub fn work(&self, back: usize) -> Option<(f64, f64)> {
+        let recent = self.recent(back);
+        let (newest, oldest) = (recent.first()?.counters, recent.last()?.counters);
+        let seconds = (newest.busy_ms - oldest.busy_ms) / 1e3;
+        let over = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+        let rates = (over(newest.bytes_read, oldest.bytes_read), over(newest.flops, oldest.flops));
+        (seconds > 0.0).then_some(rates)
+    }
+
+    /// The steps of the last second before the `back`-th newest, newest first.
+    fn recent(&self, back: usize) -> Vec<&Arc<StepRecord>> {
+        let mut steps = self.steps.iter().rev().skip(back).peekable();
+        let Some(end) = steps.peek().map(|step| end_ms(step)) else { return Vec::new() };
+        steps.take_while(|step| end - end_ms(step) <= RATE_WINDOW_MS).collect()
+    }
+
+    /// Gaps longer than this stand out: three times the median, once there are enough to know it.
+    pub fn outlier_ms(&self) -> Option<f64> {
+        const ENOUGH: usize = 5;
+        let gaps = self.gaps();
+        (gaps.count >= ENOUGH && gaps.p50 > 0.0).then_some(OUTLIER * gaps.p50)
     }
 
     pub fn gaps(&self) -> Summary {
@@ -169,7 +227,34 @@ mod tests {
         assert_eq!((meter.gaps().count, meter.gaps().p50), (10, 10.0));
         assert_eq!(meter.tokens_per_second(0), Some(200.0));
         assert_eq!(meter.tokens_per_second(5), None);
+        assert_eq!(meter.rates(0), seqs.map(|seq| (seq, 100.0)));
         meter.observe(&Snapshot::default());
         assert!(meter.last_token_ms.is_empty());
+    }
+
+    #[test]
+    fn a_gap_stands_out_against_the_usual_one_once_there_is_one() {
+        let mut meter = Meter::default();
+        [10.0, 90.0, 10.0, 10.0].into_iter().for_each(|gap| meter.gaps_ms.push(gap));
+        assert_eq!(meter.outlier_ms(), None);
+        meter.gaps_ms.push(10.0);
+        assert_eq!(meter.outlier_ms(), Some(30.0));
+    }
+
+    #[test]
+    fn work_is_what_the_newest_steps_did_by_the_time_they_took() {
+        let mut meter = Meter::default();
+        for i in 0..4u64 {
+            let counters = crate::protocol::Counters {
+                busy_ms: i as f64 * 5.0,
+                bytes_read: i * 100,
+                flops: i * 1_000,
+                ..Default::default()
+            };
+            let record = StepRecord { counters, ..(*step(i, i as f64 * 10.0, &[])).clone() };
+            meter.steps.push(Arc::new(record));
+        }
+        assert_eq!(meter.work(0), Some((20_000.0, 200_000.0)));
+        assert_eq!(meter.work(3), None, "one step alone says nothing");
     }
 }

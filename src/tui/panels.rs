@@ -88,6 +88,7 @@ pub struct Panels {
     pub sampling: SamplingPanel,
     pub kv: KvPanel,
     pub batch: BatchPanel,
+    pub reasoning: ReasoningPanel,
     /// The selected row of the branch tree.
     pub branch: usize,
     /// Of the panels that only scroll.
@@ -130,6 +131,12 @@ pub struct AskedPriority {
     pub step: u64,
 }
 
+#[derive(Default)]
+pub struct ReasoningPanel {
+    /// The sequence that was chosen; it gives way to a newer answer.
+    pub seq: Option<SeqId>,
+}
+
 impl Default for SamplingPanel {
     fn default() -> Self {
         let param = crate::protocol::PARAMS.iter().position(|s| s.name == "temperature").unwrap_or(0);
@@ -148,6 +155,7 @@ impl Default for Panels {
             sampling: SamplingPanel::default(),
             kv: KvPanel::default(),
             batch: BatchPanel::default(),
+            reasoning: ReasoningPanel::default(),
             branch: 0,
             scroll: 0,
         }

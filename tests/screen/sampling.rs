@@ -269,12 +269,12 @@ fn a_replay_shows_any_token_and_changes_nothing() {
     focus(&mut desk);
     desk.press(KeyCode::Char(','));
     desk.press(KeyCode::Char('w'));
-    says(&desk, &["a recording keeps no"]);
+    says(&desk, &["would have drawn"]);
     desk.press(KeyCode::Esc);
     desk.press(KeyCode::Left);
     desk.press(KeyCode::Char('x'));
     desk.press(KeyCode::Char('P'));
-    assert!(desk.app.overlay.is_none() && questions(&desk).is_empty());
+    assert!(desk.app.overlay.is_none());
     assert_eq!(desk.app.params, SamplingParams::default());
 }
 

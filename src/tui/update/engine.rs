@@ -8,6 +8,7 @@ use crate::protocol::{
 use crate::tui::app::{App, Effect, ModelState, ParsedToken, Replay};
 use crate::tui::calls::Call;
 use crate::tui::chat::{Answer, Entry, Level, Turn};
+use crate::tui::meter::Limits;
 use crate::tui::{format, history, sanitize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,7 +159,8 @@ fn one(app: &mut App, event: Event) {
         Event::Inspected(answer) => super::kv::told(app, answer.clone()),
         Event::WhatIf(answer) => sampling::answered(app, answer),
         Event::Counted { ticket, tokens } => super::counting::counted(app, *ticket, tokens),
-        Event::Limits(_) => {}
+        Event::Limits(Ok(limits)) => app.meter.limits = Limits::Known(limits.clone()),
+        Event::Limits(Err(why)) => app.meter.limits = Limits::Failed(why.clone()),
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {
@@ -211,6 +213,7 @@ fn ready(app: &mut App, info: Box<ModelInfo>) {
             format!("{} has no chat template: it goes on from what you write, turn by turn", info.name),
         );
     }
+    app.meter.limits = Limits::Unknown;
     app.model = ModelState::Ready(info);
 }
 

@@ -1,8 +1,7 @@
 //! What keys do.
 
 use super::{
-    attach, branch, branches, calls, command, counting, engine, find, kv, layout, models, overlay, palette,
-    params, reading, replay, requests, sampling, scheduling, sessions, tabs, transcript,
+    attach, branch, branches, calls, command, counting, engine, find, kv, layout, models, overlay, palette, params, reading, replay, requests, sampling, scheduling, sessions, tabs, transcript, metrics, reasoning,
 };
 use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
@@ -141,6 +140,9 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::ClearToLineStart => app.composer.clear_to_line_start(),
         Action::TogglePanel(panel) => toggle_panel(app, panel),
         Action::Zoom => app.panels.zoomed = !app.panels.zoomed,
+        Action::NextSequence if app.focus == Focus::Panel(Panel::Reasoning) => {
+            reasoning::next_sequence(app, effects)
+        }
         Action::PanelUp | Action::PanelDown | Action::PanelLeft | Action::PanelRight => {
             layout::act(app, action);
         }
@@ -159,6 +161,7 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::RedoParameter => params::redo(app, effects),
         Action::ResetParameter => sampling::reset(app, effects),
         Action::FindParameter => sampling::find(app),
+        Action::MeasureLimits => metrics::measure_limits(app, effects),
         Action::SamplingPresets => sampling::presets(app),
         Action::AddBreakpoint => begin_command(app, "/break "),
         Action::BeginCommand => begin_command(app, "/"),
@@ -435,8 +438,12 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
             let steps = app.meter.steps.len();
             app.panels.batch.step_back = moved(app.panels.batch.step_back, action, 1, steps);
         }
+        Panel::Reasoning => reasoning::moved(app, action, effects),
+        Panel::Metrics => {
+            app.panels.scroll = moved(app.panels.scroll, action, 1, crate::tui::view::METRICS);
+        }
         Panel::Beams if has_branches(&app.chat) => branches::moved(app, action),
-        Panel::Beams | Panel::Reasoning | Panel::Metrics => {
+        Panel::Beams => {
             app.panels.scroll = moved(app.panels.scroll, action, 1, app.parsed.len().max(64));
         }
     }
@@ -457,6 +464,9 @@ pub fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
 }
 
 fn begin_typing(app: &mut App, key: KeyEvent) {
+    if app.focus == Focus::Panel(Panel::Reasoning) {
+        return reasoning::show_in_sampling(app);
+    }
     let takes_values = match app.focus {
         Focus::Panel(Panel::Sampling) => true,
         Focus::Panel(Panel::Batch) => app.panels.batch.settings,

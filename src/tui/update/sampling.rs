@@ -2,7 +2,7 @@
 
 use super::{command, params, replay, scheduling};
 use crate::protocol::{
-    Command, PARAMS, ParamKind, ParamSpec, ParamValue, SamplingParams, Stage, WhatIfAnswer,
+    Command, PARAMS, ParamKind, ParamSpec, ParamValue, SamplingParams, SeqId, Stage, WhatIfAnswer,
 };
 use crate::tui::app::{App, Effect, Focus};
 use crate::tui::looked::{self, Looked};
@@ -25,6 +25,12 @@ pub fn step_token(app: &mut App, later: bool, effects: &mut Vec<Effect>) {
         true if app.panels.sampling.trial.is_none() => app.token = None,
         true => app.say("this is the newest token"),
     }
+    ask_again(app, effects);
+}
+
+/// Looks at a token, or follows the newest.
+pub fn look_at(app: &mut App, token: Option<(SeqId, usize)>, effects: &mut Vec<Effect>) {
+    app.token = token;
     ask_again(app, effects);
 }
 
@@ -251,12 +257,7 @@ fn ask_again(app: &mut App, effects: &mut Vec<Effect>) {
 }
 
 fn ask(app: &mut App, effects: &mut Vec<Effect>) {
-    let recorded = app.replay.is_some();
     let Some(trial) = &mut app.panels.sampling.trial else { return };
-    if recorded {
-        trial.answer = Some(Err("a recording keeps no logits to compute it from".into()));
-        return;
-    }
     trial.waits = true;
     effects.push(Effect::Send(Command::WhatIf(Box::new(trial.asked.clone()))));
 }

@@ -148,8 +148,10 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
                     ("b", "break"),
                     ("e", "settings"),
                 ],
+                Panel::Reasoning => vec![("j k", "token"), ("Enter", "its waterfall"), ("f", "sequence")],
+                Panel::Metrics => vec![("j k", "what it means"), ("m", "measure limits")],
                 Panel::Beams if has_branches(&app.chat) => vec![("j k", "choose"), ("Enter", "go there")],
-                Panel::Beams | Panel::Reasoning | Panel::Metrics => vec![("j k", "scroll")],
+                Panel::Beams => vec![("j k", "scroll")],
             });
             all.extend([("z", "zoom"), ("1-6", "toggle"), ("Tab", "next"), ("?", "help")]);
             all
@@ -168,7 +170,9 @@ fn replay_hints(app: &App) -> Vec<(&'static str, &'static str)> {
         Panel::Sampling => Some((", .", "token")),
         Panel::Kv => Some(("←→↑↓", "block")),
         Panel::Batch => Some(("j k", "older newer")),
-        Panel::Beams | Panel::Reasoning | Panel::Metrics => Some(("j k", "scroll")),
+        Panel::Reasoning => Some(("j k", "token")),
+        Panel::Metrics => Some(("j k", "what it means")),
+        Panel::Beams => Some(("j k", "scroll")),
     });
     all.extend([("z", "zoom"), ("1-6", "toggle"), ("Tab", "next"), ("?", "help")]);
     all

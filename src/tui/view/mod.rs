@@ -46,6 +46,8 @@ mod transcript;
 mod versions;
 mod waterfall;
 
+pub use metrics::ROWS as METRICS;
+
 use super::app::{App, Focus};
 use super::hits::Target;
 use super::layout::Arrangement;

@@ -19,7 +19,7 @@ pub fn share(panel: Panel) -> u16 {
         Panel::Batch => 11,
         Panel::Beams => 14,
         Panel::Reasoning => 12,
-        Panel::Metrics => 16,
+        Panel::Metrics => 20,
     }
 }
 
@@ -68,8 +68,8 @@ pub fn content(app: &App, panel: Panel, inside: Rect, buf: &mut Buffer) {
         Panel::Kv => kv::lines(app, inside, focused),
         Panel::Batch => batch::lines(app, inside, focused),
         Panel::Beams => beams::lines(app, inside, focused),
-        Panel::Reasoning => reasoning::lines(app, size),
-        Panel::Metrics => metrics::lines(app, size),
+        Panel::Reasoning => reasoning::lines(app, size, focused),
+        Panel::Metrics => metrics::lines(app, size, focused),
     };
     let lines: Vec<Line> = lines.into_iter().map(|l| paint::fit_line(l, size.0)).collect();
     paint::lines(&lines, inside, buf);

@@ -130,7 +130,7 @@ fn head(
     let text = of_trace.or_else(|| looked::token(app, seq, index).map(|t| t.text.clone()));
     let mut words = vec![
         Span::styled(format!("token {number}{of}"), theme.style(Role::Text)),
-        Span::styled(format!("■ {seq}"), theme.sequence(App::hue(seq))),
+        Span::styled(format!("{} {seq}", App::letter(seq)), theme.sequence(App::hue(seq))),
     ];
     words
         .extend(text.map(|t| Span::styled(format::fit(&format::quoted(&t), 24), theme.style(Role::Heading))));

@@ -7,7 +7,6 @@ use crate::tui::app::App;
 use crate::tui::format;
 use crate::tui::looked;
 use crate::tui::theme::Role;
-use crate::tui::transcript::wrap::wrap;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
@@ -371,14 +370,13 @@ pub fn table(
     rest.extend(grammar(app, trace, width));
     match stage(app, trace) {
         Some(view) => rest.extend(stage_words(app, recorded, tried, view, width)),
-        None => rest.extend(wrap(
-            &Line::styled(
-                "t looks at a stage · w tries other values, P a preset",
-                app.theme.style(Role::Faint),
-            ),
-            width,
-            0,
-        )),
+        None => {
+            let hint = match tried {
+                Some(_) => "t looks at a stage · , and . at other tokens",
+                None => "t looks at a stage · w tries other values · P takes a preset's",
+            };
+            rest.push(Line::styled(format::fit(hint, width), app.theme.style(Role::Faint)));
+        }
     }
     let mut lines = table_head(app, recorded, tried, &stages, &columns);
     if height < 14 {
@@ -432,7 +430,7 @@ fn table_head(
     let ends = if tried.is_some() { "now" } else { "final" };
     names.spans.push(Span::styled(format::pad_left(ends, FATE), muted));
     if columns.was {
-        let gap = columns.bar + 1 + FATE;
+        let gap = 1 + columns.bar + 1 + FATE;
         names.spans.push(Span::styled(format::pad_left("was", gap), muted));
     }
     let mut lines = vec![
