@@ -133,11 +133,12 @@ fn lines_of(
     later: &HashMap<SeqId, usize>,
     (width, has_priorities): (usize, bool),
 ) -> Vec<Line<'static>> {
-    let name = |what: &str| format!("{what} {}", entry.seq);
+    let seq = entry.seq;
     let waits = |waiting: &Waiting, what: &str, role| {
         let priority =
             entry.view.filter(|_| has_priorities).map(|view| format!(", priority {}", view.priority));
-        reason(app, name(what), &format!("{}{}", waiting.reason, priority.unwrap_or_default()), role, width)
+        let why = format!("{}{}", waiting.reason, priority.unwrap_or_default());
+        reason(app, seq, what, &why, role, width)
     };
     match entry.got {
         Got::Row(row) => {
@@ -146,7 +147,7 @@ fn lines_of(
         }
         Got::Preempted(preemption, waiting) => {
             let why = format!("{preemption} ({} blocks freed)", preemption.blocks_freed);
-            let mut lines = reason(app, name("preempted"), &why, Role::Warn, width);
+            let mut lines = reason(app, seq, "preempted", &why, Role::Warn, width);
             lines.extend(waiting.into_iter().flat_map(|w| waits(w, "waits", Role::Muted)));
             lines
         }
@@ -159,7 +160,7 @@ fn lines_of(
                 _ if app.paused => "came after this step; the engine is paused",
                 _ => "came after this step",
             };
-            reason(app, name("new"), why, Role::Muted, width)
+            reason(app, seq, "new", why, Role::Muted, width)
         }
     }
 }
@@ -197,10 +198,7 @@ fn row_line(
     }
     let left = width.saturating_sub(17 + format::width(&numbers));
     Line::from(vec![
-        Span::styled(
-            format!("{} ", App::letter(row.seq)),
-            theme.sequence(App::hue(row.seq)).add_modifier(Modifier::BOLD),
-        ),
+        letter(app, row.seq),
         Span::styled(format::pad(&row.seq.to_string(), 5), theme.style(Role::Text)),
         Span::styled(format::pad(kind, 8), theme.style(role)),
         Span::styled(numbers, theme.style(Role::Muted)),
@@ -219,18 +217,33 @@ fn drew(app: &App, row: &RowRecord) -> String {
 fn broke(app: &App, step: &StepRecord, width: usize) -> Vec<Line<'static>> {
     let here = app.broke.iter().filter(|broke| broke.step == step.step);
     here.flat_map(|broke| {
-        cut(reason(app, format!("● breakpoint {}", broke.id), &broke.why, Role::Bad, width), 1)
+        cut(said(app, format!("● breakpoint {}", broke.id), &broke.why, Role::Bad, width), 1)
     })
     .collect()
 }
 
-/// Who, and the reason in words, over as many lines as it takes.
-fn reason(app: &App, who: String, why: &str, role: Role, width: usize) -> Vec<Line<'static>> {
+/// Whose, who, and the reason in words, over as many lines as it takes.
+fn reason(app: &App, seq: SeqId, what: &str, why: &str, role: Role, width: usize) -> Vec<Line<'static>> {
+    let mut lines = said(app, format!("{what} {seq}"), why, role, width.saturating_sub(2));
+    for (i, line) in lines.iter_mut().enumerate() {
+        let lead = if i == 0 { letter(app, seq) } else { Span::raw("  ") };
+        line.spans.insert(0, lead);
+    }
+    lines
+}
+
+fn said(app: &App, who: String, why: &str, role: Role, width: usize) -> Vec<Line<'static>> {
     let line = Line::from(vec![
         Span::styled(who + ": ", app.theme.style(role)),
         Span::styled(crate::tui::sanitize::one_line(why), app.theme.style(Role::Muted)),
     ]);
     wrap(&line, width, 2)
+}
+
+/// Two cells: the letter that the bar and the map have too.
+fn letter(app: &App, seq: SeqId) -> Span<'static> {
+    let style = app.theme.sequence(App::hue(seq)).add_modifier(Modifier::BOLD);
+    Span::styled(format!("{} ", App::letter(seq)), style)
 }
 
 /// At most `most` lines; where there were more, the last says so.
