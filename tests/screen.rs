@@ -8,6 +8,12 @@ mod batch_panel;
 mod beams;
 #[path = "screen/branches.rs"]
 mod branches;
+#[path = "screen/branching.rs"]
+mod branching;
+#[path = "screen/compare.rs"]
+mod compare;
+#[path = "screen/composing.rs"]
+mod composing;
 #[path = "screen/debugger.rs"]
 mod debugger;
 #[path = "support/fake_engine.rs"]
@@ -20,6 +26,8 @@ mod kv_panel;
 mod sampling;
 #[path = "screen/scripts.rs"]
 mod scripts;
+#[path = "screen/sessions.rs"]
+mod sessions;
 #[path = "screen/settings.rs"]
 mod settings;
 #[path = "screen/tools.rs"]
@@ -29,8 +37,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use fake_engine::{FakeEngine, model_info};
 use glassbox::protocol::*;
 use glassbox::tui::{
-    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions, Theme,
-    draw, update,
+    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions,
+    SessionOptions, Theme, draw, update,
 };
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

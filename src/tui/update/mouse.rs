@@ -36,7 +36,12 @@ fn click(app: &mut App, at: Position, area: Rect, target: Target, effects: &mut 
         Target::Sequence(seq) => requests::point_at(app, seq),
         Target::Branch(row) => super::branches::point_at(app, row),
         Target::Row(row) => {
-            if let Some(Overlay::Picker(picker)) = &mut app.overlay {
+            let picker = match &mut app.overlay {
+                Some(Overlay::Picker(picker)) => Some(&mut **picker),
+                Some(Overlay::Sessions(list)) => Some(&mut list.picker),
+                _ => None,
+            };
+            if let Some(picker) = picker {
                 picker.selected = row;
                 let choice = picker.selected().map(|item| item.choice.clone());
                 app.overlay = None;
