@@ -30,6 +30,8 @@ mod scripts;
 mod sessions;
 #[path = "screen/settings.rs"]
 mod settings;
+#[path = "screen/shell.rs"]
+mod shell;
 #[path = "screen/tools.rs"]
 mod tool_calls;
 
