@@ -53,8 +53,7 @@ impl Rows {
     }
 
     pub fn height(&self) -> usize {
-        let lines = |items: &[Item]| items.iter().map(|item| item.lines.len()).sum::<usize>();
-        lines(&self.ran) + lines(&self.others) + self.broke.len()
+        height(&self.ran) + height(&self.others) + self.broke.len()
     }
 
     /// In `room` lines. Where not all fit, those that ran get half; the chosen one is always in view, and
@@ -67,7 +66,7 @@ impl Rows {
         }
         let room_left = room.saturating_sub(lines.len());
         let ran: usize = self.ran.len();
-        let rest = self.others.iter().map(|item| item.lines.len()).sum::<usize>() + self.broke.len();
+        let rest = height(&self.others) + self.broke.len();
         let for_ran = if ran + rest <= room_left {
             ran
         } else {
@@ -85,22 +84,14 @@ impl Rows {
 
 /// `room` lines of the list: from the top, or so that the chosen one is in view.
 fn window(app: &App, items: Vec<Item>, room: usize, chosen: Option<SeqId>, what: &str) -> Vec<Shown> {
-    let all: usize = items.iter().map(|item| item.lines.len()).sum();
-    let at = items.iter().position(|item| Some(item.seq) == chosen);
+    let all = height(&items);
     if all <= room || room == 0 {
-        return items
-            .into_iter()
-            .flat_map(|item| item.lines.into_iter().map(move |line| (Some(item.seq), line)))
-            .take(room)
-            .collect();
+        return flat(items).take(room).collect();
     }
     // One line says what is left out.
     let room = room - 1;
-    let mut first = 0;
-    let height = |from: usize, to: usize| items[from..to].iter().map(|item| item.lines.len()).sum::<usize>();
-    while at.is_some_and(|at| first < at && height(first, at + 1) > room) {
-        first += 1;
-    }
+    let chosen = items.iter().position(|item| Some(item.seq) == chosen);
+    let first = first(&items, chosen, room);
     let count = items.len();
     let mut lines: Vec<Shown> = Vec::new();
     let mut shown = 0;
@@ -112,19 +103,32 @@ fn window(app: &App, items: Vec<Item>, room: usize, chosen: Option<SeqId>, what:
         let (seq, left) = (item.seq, room - lines.len());
         lines.extend(cut(item.lines, left).into_iter().map(|line| (Some(seq), line)));
     }
-    let words = match (first, count - first - shown) {
-        (0, after) => format!("and {} more {what}", format::count(after as u64)),
-        (before, 0) => format!("{} more {what} before", format::count(before as u64)),
-        (before, after) => {
-            format!(
-                "{} more {what} before, {} after",
-                format::count(before as u64),
-                format::count(after as u64)
-            )
-        }
-    };
+    let words = left_out(first, count - first - shown, what);
     lines.push((None, Line::styled(words, app.theme.style(Role::Muted))));
     lines
+}
+
+/// The first that is shown, so that the chosen one is whole.
+fn first(items: &[Item], chosen: Option<usize>, room: usize) -> usize {
+    let Some(chosen) = chosen else { return 0 };
+    (0..chosen).find(|first| height(&items[*first..=chosen]) <= room).unwrap_or(chosen)
+}
+
+fn height(items: &[Item]) -> usize {
+    items.iter().map(|item| item.lines.len()).sum()
+}
+
+fn flat(items: Vec<Item>) -> impl Iterator<Item = Shown> {
+    items.into_iter().flat_map(|item| item.lines.into_iter().map(move |line| (Some(item.seq), line)))
+}
+
+fn left_out(before: usize, after: usize, what: &str) -> String {
+    let count = |n: usize| format::count(n as u64);
+    match (before, after) {
+        (0, after) => format!("and {} more {what}", count(after)),
+        (before, 0) => format!("{} more {what} before", count(before)),
+        (before, after) => format!("{} more {what} before, {} after", count(before), count(after)),
+    }
 }
 
 fn lines_of(
