@@ -29,12 +29,7 @@ pub enum Place {
 
 /// Whether there is more than one path.
 pub fn has_branches(chat: &Chat) -> bool {
-    chat.turns().any(|turn| turn.answers.len() > 1 || versions(turn) > 1)
-}
-
-/// How many versions there are of a turn.
-pub fn versions(turn: &Turn) -> usize {
-    turn.versions.before.len() + 1 + turn.versions.after.len()
+    chat.turns().any(|turn| turn.answers.len() > 1 || turn.versions.is_several())
 }
 
 pub fn rows(chat: &Chat) -> Vec<Row<'_>> {
@@ -42,12 +37,11 @@ pub fn rows(chat: &Chat) -> Vec<Row<'_>> {
     for (entry, turn) in turns(&chat.entries) {
         let place = Place::Turn { entry };
         rows.push(Row { place, turn, answer: None, last: Vec::new(), in_view: true, turns: 0 });
-        let others = versions(turn) - 1;
+        let others = turn.versions.len() - 1;
         answers(turn, place, (&[], others == 0, true), &mut rows);
         let (before, after) = (&turn.versions.before, &turn.versions.after);
         let before = before.iter().enumerate();
-        let after =
-            after.iter().enumerate().map(|(i, version)| (turn.versions.before.len() + 1 + i, version));
+        let after = after.iter().enumerate().map(|(i, version)| (turn.versions.shown() + 1 + i, version));
         for (nth, (version, entries)) in before.chain(after).enumerate() {
             let place = Place::Version { entry, version };
             other(entries, place, &[nth + 1 == others], &mut rows);

@@ -36,3 +36,31 @@ fn forks_stand_under_their_turn_with_what_they_share() {
         snapshot("branches", &desk);
     }
 }
+
+#[test]
+fn a_version_is_gone_to_and_its_turns_come_back_into_view() {
+    for size in SIZES {
+        let mut desk = Desk::ready(size);
+        desk.say("Why is the sky blue?");
+        desk.finish();
+        desk.say("And at night?");
+        desk.finish();
+        desk.say("/edit 1");
+        desk.ctrl('u');
+        desk.say("Why is grass green?");
+        desk.steps(40);
+        desk.say("/panel 4");
+        focus(&mut desk);
+        let picture = desk.picture();
+        for seen in ["● Why is g", "‹ 2/2 ›", "└ ○ Why is the", "+1 turn", "○ And at n"] {
+            assert!(picture.contains(seen), "{seen}\n{picture}");
+        }
+        snapshot("branches_versions", &desk);
+        desk.press(KeyCode::Char('j'));
+        desk.press(KeyCode::Enter);
+        let told: Vec<&str> = desk.app.chat.turns().map(|turn| turn.text.as_str()).collect();
+        assert_eq!(told, ["Why is the sky blue?", "And at night?"]);
+        assert!(desk.picture().contains("● Why is the"), "{}", desk.picture());
+        assert!(desk.picture().contains("version 1 of 2"), "{}", desk.picture());
+    }
+}

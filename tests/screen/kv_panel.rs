@@ -35,7 +35,7 @@ fn crowd(blocks: usize) -> Vec<BlockView> {
     let run = (blocks / 48).max(1);
     let view = |i: usize| match (i / run % 4, (i / run / 4) as u64) {
         _ if i == 0 => block(1, false, None, 0),
-        (0, nth) => block(1, i % 3 > 0, Some(1 + nth % 12), 900 + (i % 100) as u64),
+        (0, nth) => block(1, !i.is_multiple_of(3), Some(1 + nth % 12), 900 + (i % 100) as u64),
         (1, nth) if nth % 3 == 0 => block(2 + (nth % 5) as u16, true, None, 990),
         (1, nth) => block(1, true, Some(1 + nth % 12), 600),
         (2, _) if i % 5 < 3 => block(0, true, None, 40 + (i % 400) as u64),

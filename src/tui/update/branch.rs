@@ -114,14 +114,18 @@ pub fn beside(app: &mut App, by: isize) {
     }
 }
 
-fn show(app: &mut App, at: usize, version: usize) {
+/// Shows another version of the turn at entry `at`.
+pub fn show(app: &mut App, at: usize, version: usize) {
     if is_bound(app) {
         return;
     }
     leave(app);
     app.chat.show_version(at, version);
     app.chat.scroll = None;
-    let count = with_versions(app).map_or(1, |(_, count, _)| count);
+    let count = app.chat.entries.get(at).map_or(1, |entry| match entry {
+        Entry::Turn(turn) => turn.versions.len(),
+        Entry::Note(_) => 1,
+    });
     let live = if app.chat.is_answering() { ", still being answered" } else { "" };
     app.say(format!("version {} of {count}{live}", version + 1));
 }

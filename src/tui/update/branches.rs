@@ -25,8 +25,11 @@ pub fn go(app: &mut App) {
     let all = rows(&app.chat);
     let Some(row) = all.get(app.panels.branch.min(all.len().saturating_sub(1))) else { return };
     match row.place {
-        Place::Turn { entry } | Place::Version { entry, .. } => {
-            let _ = entry;
+        Place::Turn { .. } => app.say("it is in view"),
+        Place::Version { entry, version } => {
+            super::branch::show(app, entry, version);
+            let shown = rows(&app.chat).iter().position(|row| row.place == Place::Turn { entry });
+            app.panels.branch = shown.unwrap_or(0);
         }
     }
 }

@@ -53,8 +53,7 @@ impl Rows {
     }
 
     pub fn height(&self) -> usize {
-        let lines = |items: &[Item]| items.iter().map(|item| item.lines.len()).sum::<usize>();
-        lines(&self.ran) + lines(&self.others) + self.broke.len()
+        height(&self.ran) + height(&self.others) + self.broke.len()
     }
 
     /// In `room` lines. Where not all fit, those that ran get half; the chosen one is always in view, and
@@ -67,7 +66,7 @@ impl Rows {
         }
         let room_left = room.saturating_sub(lines.len());
         let ran: usize = self.ran.len();
-        let rest = self.others.iter().map(|item| item.lines.len()).sum::<usize>() + self.broke.len();
+        let rest = height(&self.others) + self.broke.len();
         let for_ran = if ran + rest <= room_left {
             ran
         } else {
@@ -85,22 +84,14 @@ impl Rows {
 
 /// `room` lines of the list: from the top, or so that the chosen one is in view.
 fn window(app: &App, items: Vec<Item>, room: usize, chosen: Option<SeqId>, what: &str) -> Vec<Shown> {
-    let all: usize = items.iter().map(|item| item.lines.len()).sum();
-    let at = items.iter().position(|item| Some(item.seq) == chosen);
+    let all = height(&items);
     if all <= room || room == 0 {
-        return items
-            .into_iter()
-            .flat_map(|item| item.lines.into_iter().map(move |line| (Some(item.seq), line)))
-            .take(room)
-            .collect();
+        return flat(items).take(room).collect();
     }
     // One line says what is left out.
     let room = room - 1;
-    let mut first = 0;
-    let height = |from: usize, to: usize| items[from..to].iter().map(|item| item.lines.len()).sum::<usize>();
-    while at.is_some_and(|at| first < at && height(first, at + 1) > room) {
-        first += 1;
-    }
+    let chosen = items.iter().position(|item| Some(item.seq) == chosen);
+    let first = first(&items, chosen, room);
     let count = items.len();
     let mut lines: Vec<Shown> = Vec::new();
     let mut shown = 0;
@@ -112,19 +103,32 @@ fn window(app: &App, items: Vec<Item>, room: usize, chosen: Option<SeqId>, what:
         let (seq, left) = (item.seq, room - lines.len());
         lines.extend(cut(item.lines, left).into_iter().map(|line| (Some(seq), line)));
     }
-    let words = match (first, count - first - shown) {
-        (0, after) => format!("and {} more {what}", format::count(after as u64)),
-        (before, 0) => format!("{} more {what} before", format::count(before as u64)),
-        (before, after) => {
-            format!(
-                "{} more {what} before, {} after",
-                format::count(before as u64),
-                format::count(after as u64)
-            )
-        }
-    };
+    let words = left_out(first, count - first - shown, what);
     lines.push((None, Line::styled(words, app.theme.style(Role::Muted))));
     lines
+}
+
+/// The first that is shown, so that the chosen one is whole.
+fn first(items: &[Item], chosen: Option<usize>, room: usize) -> usize {
+    let Some(chosen) = chosen else { return 0 };
+    (0..chosen).find(|first| height(&items[*first..=chosen]) <= room).unwrap_or(chosen)
+}
+
+fn height(items: &[Item]) -> usize {
+    items.iter().map(|item| item.lines.len()).sum()
+}
+
+fn flat(items: Vec<Item>) -> impl Iterator<Item = Shown> {
+    items.into_iter().flat_map(|item| item.lines.into_iter().map(move |line| (Some(item.seq), line)))
+}
+
+fn left_out(before: usize, after: usize, what: &str) -> String {
+    let count = |n: usize| format::count(n as u64);
+    match (before, after) {
+        (0, after) => format!("and {} more {what}", count(after)),
+        (before, 0) => format!("{} more {what} before", count(before)),
+        (before, after) => format!("{} more {what} before, {} after", count(before), count(after)),
+    }
 }
 
 fn lines_of(
@@ -133,11 +137,12 @@ fn lines_of(
     later: &HashMap<SeqId, usize>,
     (width, has_priorities): (usize, bool),
 ) -> Vec<Line<'static>> {
-    let name = |what: &str| format!("{what} {}", entry.seq);
+    let seq = entry.seq;
     let waits = |waiting: &Waiting, what: &str, role| {
         let priority =
             entry.view.filter(|_| has_priorities).map(|view| format!(", priority {}", view.priority));
-        reason(app, name(what), &format!("{}{}", waiting.reason, priority.unwrap_or_default()), role, width)
+        let why = format!("{}{}", waiting.reason, priority.unwrap_or_default());
+        reason(app, seq, what, &why, role, width)
     };
     match entry.got {
         Got::Row(row) => {
@@ -146,7 +151,7 @@ fn lines_of(
         }
         Got::Preempted(preemption, waiting) => {
             let why = format!("{preemption} ({} blocks freed)", preemption.blocks_freed);
-            let mut lines = reason(app, name("preempted"), &why, Role::Warn, width);
+            let mut lines = reason(app, seq, "preempted", &why, Role::Warn, width);
             lines.extend(waiting.into_iter().flat_map(|w| waits(w, "waits", Role::Muted)));
             lines
         }
@@ -159,7 +164,7 @@ fn lines_of(
                 _ if app.paused => "came after this step; the engine is paused",
                 _ => "came after this step",
             };
-            reason(app, name("new"), why, Role::Muted, width)
+            reason(app, seq, "new", why, Role::Muted, width)
         }
     }
 }
@@ -197,10 +202,7 @@ fn row_line(
     }
     let left = width.saturating_sub(17 + format::width(&numbers));
     Line::from(vec![
-        Span::styled(
-            format!("{} ", App::letter(row.seq)),
-            theme.sequence(App::hue(row.seq)).add_modifier(Modifier::BOLD),
-        ),
+        letter(app, row.seq),
         Span::styled(format::pad(&row.seq.to_string(), 5), theme.style(Role::Text)),
         Span::styled(format::pad(kind, 8), theme.style(role)),
         Span::styled(numbers, theme.style(Role::Muted)),
@@ -219,18 +221,33 @@ fn drew(app: &App, row: &RowRecord) -> String {
 fn broke(app: &App, step: &StepRecord, width: usize) -> Vec<Line<'static>> {
     let here = app.broke.iter().filter(|broke| broke.step == step.step);
     here.flat_map(|broke| {
-        cut(reason(app, format!("● breakpoint {}", broke.id), &broke.why, Role::Bad, width), 1)
+        cut(said(app, format!("● breakpoint {}", broke.id), &broke.why, Role::Bad, width), 1)
     })
     .collect()
 }
 
-/// Who, and the reason in words, over as many lines as it takes.
-fn reason(app: &App, who: String, why: &str, role: Role, width: usize) -> Vec<Line<'static>> {
+/// Whose, who, and the reason in words, over as many lines as it takes.
+fn reason(app: &App, seq: SeqId, what: &str, why: &str, role: Role, width: usize) -> Vec<Line<'static>> {
+    let mut lines = said(app, format!("{what} {seq}"), why, role, width.saturating_sub(2));
+    for (i, line) in lines.iter_mut().enumerate() {
+        let lead = if i == 0 { letter(app, seq) } else { Span::raw("  ") };
+        line.spans.insert(0, lead);
+    }
+    lines
+}
+
+fn said(app: &App, who: String, why: &str, role: Role, width: usize) -> Vec<Line<'static>> {
     let line = Line::from(vec![
         Span::styled(who + ": ", app.theme.style(role)),
         Span::styled(crate::tui::sanitize::one_line(why), app.theme.style(Role::Muted)),
     ]);
     wrap(&line, width, 2)
+}
+
+/// Two cells: the letter that the bar and the map have too.
+fn letter(app: &App, seq: SeqId) -> Span<'static> {
+    let style = app.theme.sequence(App::hue(seq)).add_modifier(Modifier::BOLD);
+    Span::styled(format!("{} ", App::letter(seq)), style)
 }
 
 /// At most `most` lines; where there were more, the last says so.

@@ -14,7 +14,7 @@ use ratatui::text::{Line, Span};
 /// where, what it holds and what leads to it.
 pub fn selected(app: &App, seen: &Seen, width: usize, room: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
-    let (snapshot, muted) = (&seen.snapshot, theme.style(Role::Muted));
+    let snapshot = &seen.snapshot;
     let kv = &snapshot.kv;
     let index = app.panels.kv.block.min(kv.blocks.len().saturating_sub(1));
     // Of an earlier step nothing was asked.
@@ -22,29 +22,40 @@ pub fn selected(app: &App, seen: &Seen, width: usize, room: usize) -> Vec<Line<'
     let owners = owners(snapshot, index, detail);
     let label = Span::styled(format!("block {index} "), theme.style(Role::Focus));
     let mut lines = paint::flowing(label, facts(app, snapshot, index, &owners, detail), width, theme);
-    let places = owners.iter().map(|(seq, at, view)| {
-        let from = at * kv.block_size;
-        let computed = view.map_or(usize::MAX, |view| view.computed_tokens);
-        let to = (from + kv.block_size).min(computed.max(from + 1));
-        let of = view.map_or(String::new(), |view| format!(" of {}", view.blocks.len()));
-        let text = format!("{} {seq} #{at}{of}, tokens {from}-{}", App::letter(*seq), to - 1);
-        Span::styled(text, theme.sequence(App::hue(*seq)))
-    });
-    let mut places = paint::flowing(Span::raw(""), places, width, theme);
     let most = (room.saturating_sub(lines.len()) / 2).max(1);
-    if places.len() > most {
-        places.truncate(most);
-        places.iter_mut().last().into_iter().for_each(|last| last.spans.push(Span::styled(" …", muted)));
-    }
-    lines.extend(places.into_iter().filter(|_| !owners.is_empty()));
+    lines.extend(places(app, &owners, kv.block_size, width, most));
     if let Some(detail) = detail {
-        let left = room.saturating_sub(lines.len());
-        lines.extend(tokens(app, detail, width, left));
-        if lines.len() < room && detail.chain.len() > 1 {
-            lines.push(chain(app, detail, width));
-        }
+        lines.extend(tokens(app, detail, width, room.saturating_sub(lines.len())));
+        lines.extend((detail.chain.len() > 1).then(|| chain(app, detail, width)));
     }
     lines.truncate(room.max(1));
+    lines
+}
+
+/// Where the block stands in each owner's table, in at most `most` lines.
+fn places(app: &App, owners: &[Owner], size: usize, width: usize, most: usize) -> Vec<Line<'static>> {
+    let place = |(seq, at, view): &Owner| {
+        let from = at * size;
+        let computed = view.map_or(usize::MAX, |view| view.computed_tokens);
+        let to = (from + size).min(computed.max(from + 1));
+        let of = view.map_or(String::new(), |view| format!(" of {}", view.blocks.len()));
+        let text = format!("{} {seq} #{at}{of}, tokens {from}-{}", App::letter(*seq), to - 1);
+        Span::styled(text, app.theme.sequence(App::hue(*seq)))
+    };
+    if owners.is_empty() {
+        return Vec::new();
+    }
+    let lines = paint::flowing(Span::raw(""), owners.iter().map(place), width, &app.theme);
+    cut(app, lines, most)
+}
+
+/// At most `most` lines; where there were more, the last says so.
+fn cut(app: &App, mut lines: Vec<Line<'static>>, most: usize) -> Vec<Line<'static>> {
+    if lines.len() > most {
+        lines.truncate(most);
+        let more = Span::styled(" …", app.theme.style(Role::Muted));
+        lines.iter_mut().last().into_iter().for_each(|last| last.spans.push(more.clone()));
+    }
     lines
 }
 
@@ -115,13 +126,7 @@ fn tokens(app: &App, detail: &BlockDetail, width: usize, room: usize) -> Vec<Lin
         let text = one_line(&text.replace('\n', "\\n").replace('\t', "\\t"));
         spans.push(Span::styled(text, theme.style(Role::Text)));
     }
-    let mut lines = wrap(&Line::from(spans), width, 6);
-    if lines.len() > room {
-        lines.truncate(room);
-        let more = Span::styled(" …", theme.style(Role::Muted));
-        lines.iter_mut().last().into_iter().for_each(|last| last.spans.push(more.clone()));
-    }
-    lines
+    cut(app, wrap(&Line::from(spans), width, 6), room)
 }
 
 /// `chain 61ab… → 09fe… → 3c81…`: the hashes that lead to this block's, as many as fit.

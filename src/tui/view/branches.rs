@@ -2,7 +2,7 @@
 
 use super::paint;
 use crate::tui::app::App;
-use crate::tui::branches::{Row, rows, shared_blocks, versions};
+use crate::tui::branches::{Row, rows, shared_blocks};
 use crate::tui::chat::{Answer, Turn};
 use crate::tui::format;
 use crate::tui::hits::Target;
@@ -36,7 +36,7 @@ pub fn lines(app: &App, area: Rect, focused: bool) -> Vec<Line<'static>> {
 fn head(app: &App, width: usize) -> Line<'static> {
     let turns = app.chat.main_turns().count();
     let paths: usize =
-        app.chat.turns().map(|turn| versions(turn) - 1 + turn.answers.len().saturating_sub(1)).sum();
+        app.chat.turns().map(|turn| turn.versions.len() - 1 + turn.answers.len().saturating_sub(1)).sum();
     let branches =
         if paths == 1 { "1 branch".to_owned() } else { format!("{} branches", format::count(paths as u64)) };
     let words = [format::plural(turns, "turn"), branches];
@@ -105,8 +105,8 @@ fn said(answer: &Answer) -> String {
 fn turn_facts(app: &App, row: &Row) -> String {
     let turn = row.turn;
     let mut words = Vec::new();
-    if row.in_view && versions(turn) > 1 {
-        words.push(format!("version {} of {}", turn.versions.before.len() + 1, versions(turn)));
+    if row.in_view && turn.versions.is_several() {
+        words.push(format!("‹ {}/{} ›", turn.versions.shown() + 1, turn.versions.len()));
     }
     if row.turns > 0 {
         words.push(format!("+{}", format::plural(row.turns, "turn")));
