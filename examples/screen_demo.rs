@@ -45,6 +45,7 @@ fn main() -> ExitCode {
     };
     let options = ScreenOptions {
         ascii: has("--ascii"),
+        inline: has("--inline"),
         theme: after("--theme"),
         model: after("--model"),
         ..ScreenOptions::default()

@@ -4,7 +4,7 @@
 use crate::config::{
     self, BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags,
     InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs,
-    ScreenArgs, Settings, TemplateArgs, TokenizeArgs,
+    ScreenArgs, Settings, TemplateArgs, TokenizeArgs, Ui,
 };
 use crate::grammar::{Compiler, GrammarError, State};
 use crate::measure;
@@ -489,6 +489,10 @@ fn history(paths: &Paths) -> PathBuf {
 // ---- the screen ----
 
 fn screen(args: ScreenArgs) -> Result<Status, Quit> {
+    if args.ui == Ui::None {
+        return Err(Quit::new(Status::Usage, "the chat needs a screen: --ui none has none")
+            .advise("without one: glassbox run \"Why is the sky blue?\""));
+    }
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Quit::new(Status::Usage, "the screen needs a terminal")
             .advise("in a script: glassbox run \"Why is the sky blue?\""));
@@ -519,6 +523,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
         theme: options.theme,
         themes: context.paths.as_ref().map(themes),
         ascii: options.ascii,
+        inline: args.ui == Ui::Inline,
         history: context.paths.as_ref().map(history),
         tool_rounds: Some(options.tool_rounds),
         fetch_without_asking: args.yes,

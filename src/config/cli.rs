@@ -1,5 +1,5 @@
 use super::{Compared, Comparison, EngineFlags, GrammarFlags, PromptFlags, RunArgs, SamplingFlags};
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
 /// Chat with a language model in the terminal, and see the engine at work.
@@ -104,6 +104,17 @@ impl ScoreArgs {
     }
 }
 
+/// How much of the terminal the chat takes.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ui {
+    #[default]
+    Auto,
+    Full,
+    Inline,
+    /// For scripts, which have `glassbox run`.
+    None,
+}
+
 /// The screen.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ScreenArgs {
@@ -113,6 +124,10 @@ pub struct ScreenArgs {
     /// Fetch the model without asking if it is not here
     #[arg(short, long)]
     pub yes: bool,
+    /// Where the chat is drawn: on a screen of its own with all panels (full, as auto is on a terminal),
+    /// or in a few lines under what the terminal shows, which keeps its scrollback (inline)
+    #[arg(long, value_name = "auto|full|inline|none", default_value = "auto", hide_default_value = true)]
+    pub ui: Ui,
     /// Record the session to a file that `glassbox replay` plays; it holds all that is said
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,

@@ -21,7 +21,7 @@ mod settings;
 
 pub use cli::{
     Against, BenchCommand, Cli, Command, DoctorArgs, GrammarArgs, InspectCommand, LogitsArgs, ModelsCommand,
-    PrefixArgs, ReplayArgs, ScoreArgs, ScreenArgs, SpeedArgs, TemplateArgs, TokenizeArgs,
+    PrefixArgs, ReplayArgs, ScoreArgs, ScreenArgs, SpeedArgs, TemplateArgs, TokenizeArgs, Ui,
 };
 pub use compared::{Compared, Comparison};
 pub use file::{ConfigError, from_environment, from_file};

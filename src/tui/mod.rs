@@ -15,6 +15,7 @@ mod editor;
 mod format;
 mod history;
 mod hits;
+mod inline;
 mod keymap;
 mod meter;
 mod outlet;

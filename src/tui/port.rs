@@ -104,6 +104,8 @@ pub struct ScreenOptions {
     /// `dark`, `light`, `contrast`, or a file's stem in `themes`.
     pub theme: Option<String>,
     pub themes: Option<PathBuf>,
+    /// A few lines at the end of the terminal's own screen, and no panels.
+    pub inline: bool,
     /// Draw with ASCII characters only.
     pub ascii: bool,
     /// No colour, whatever the environment says; `NO_COLOR` is obeyed without it.

@@ -2,9 +2,10 @@
 //! given back on every way out: return, error, panic, signal, suspension.
 
 use super::app::App;
+use super::inline::Inline;
 use super::view;
 use crossterm::clipboard::CopyToClipboard;
-use crossterm::cursor::Show;
+use crossterm::cursor::{MoveTo, Show};
 use crossterm::event::{
     DisableBracketedPaste, EnableBracketedPaste, KeyboardEnhancementFlags, PopKeyboardEnhancementFlags,
     PushKeyboardEnhancementFlags,
@@ -15,20 +16,33 @@ use crossterm::terminal::{
     LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{execute, queue};
-use ratatui::backend::CrosstermBackend;
+use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::{Terminal, TerminalOptions, Viewport};
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Owns the terminal while the screen is open.
 pub struct Screen<W: Write> {
-    terminal: Terminal<CrosstermBackend<W>>,
+    surface: Surface<W>,
     /// Shared with the panic hook, so that the terminal is given back once.
     inside: Arc<AtomicBool>,
+    /// First row of the inline screen, likewise.
+    top: Arc<AtomicU16>,
 }
+
+/// What is drawn on.
+enum Surface<W: Write> {
+    /// A screen of its own.
+    Full(Terminal<CrosstermBackend<W>>),
+    /// The last lines of the terminal's own.
+    Inline(CrosstermBackend<W>, Box<Inline>),
+}
+
+/// `top` where there is a screen of its own.
+const NONE: u16 = u16::MAX;
 
 impl<W: Write> Screen<W> {
     /// Takes the terminal that `out` leads to.
@@ -37,59 +51,122 @@ impl<W: Write> Screen<W> {
     /// The terminal refuses raw mode or cannot be written to; it is then as it was.
     pub fn open(out: W, viewport: Viewport) -> io::Result<Self> {
         let terminal = Terminal::with_options(CrosstermBackend::new(out), TerminalOptions { viewport })?;
-        let mut screen = Self { terminal, inside: Arc::default() };
+        Self::entered(Surface::Full(terminal), Arc::new(AtomicU16::new(NONE)))
+    }
+
+    /// Takes the lines under the cursor, and leaves those above to the terminal.
+    ///
+    /// # Errors
+    /// As for `open`.
+    pub fn open_inline(out: W) -> io::Result<Self> {
+        let top = Arc::new(AtomicU16::new(0));
+        let inline = Box::new(Inline::new(top.clone()));
+        Self::entered(Surface::Inline(CrosstermBackend::new(out), inline), top)
+    }
+
+    fn entered(surface: Surface<W>, top: Arc<AtomicU16>) -> io::Result<Self> {
+        let mut screen = Self { surface, inside: Arc::default(), top };
         screen.enter()?;
         Ok(screen)
     }
 
+    fn out(&mut self) -> &mut CrosstermBackend<W> {
+        match &mut self.surface {
+            Surface::Full(terminal) => terminal.backend_mut(),
+            Surface::Inline(out, _) => out,
+        }
+    }
+
     /// Also after the process was stopped: whatever the terminal has become, it is ours again.
+    /// Nobody may be reading keys meanwhile.
     pub fn enter(&mut self) -> io::Result<()> {
         self.inside.store(true, Ordering::SeqCst);
         // Raw mode is remembered per process; after a stop the shell has undone it behind our back.
         let _ = disable_raw_mode();
         enable_raw_mode().or_else(without_a_terminal)?;
+        if let Surface::Full(terminal) = &mut self.surface {
+            execute!(terminal.backend_mut(), EnterAlternateScreen)?;
+        }
         execute!(
-            self.terminal.backend_mut(),
-            EnterAlternateScreen,
+            self.out(),
             EnableBracketedPaste,
             // Shift+Enter where the terminal can tell it; ignored elsewhere.
             PushKeyboardEnhancementFlags(KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES),
         )?;
-        self.forget()
+        match &mut self.surface {
+            Surface::Full(_) => self.forget(),
+            Surface::Inline(out, inline) => inline.begin(out),
+        }
     }
 
     pub fn leave(&mut self) -> io::Result<()> {
         if !self.inside.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
-        restore(self.terminal.backend_mut())
+        let top = self.top.load(Ordering::SeqCst);
+        restore(self.out(), top)
+    }
+
+    /// Before the last time that it is left: an inline screen keeps all that was said.
+    pub fn conclude(&mut self, app: &App) -> io::Result<()> {
+        match &mut self.surface {
+            Surface::Full(_) => Ok(()),
+            Surface::Inline(out, inline) => inline.end(out, app),
+        }
     }
 
     /// One frame: everything that changed, shown at once.
     pub fn draw(&mut self, app: &App) -> io::Result<()> {
-        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
-        self.terminal.draw(|frame| {
-            if let Some(position) = view::draw(app, frame.buffer_mut()) {
-                frame.set_cursor_position(position);
+        queue!(self.out(), BeginSynchronizedUpdate)?;
+        match &mut self.surface {
+            Surface::Full(terminal) => {
+                terminal.draw(|frame| {
+                    if let Some(position) = view::draw(app, frame.buffer_mut()) {
+                        frame.set_cursor_position(position);
+                    }
+                })?;
             }
-        })?;
-        execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
+            Surface::Inline(out, inline) => inline.draw(out, app)?,
+        }
+        execute!(self.out(), EndSynchronizedUpdate)
     }
 
     /// The next frame draws every cell.
     pub fn forget(&mut self) -> io::Result<()> {
-        // Not `Terminal::clear`: it asks the terminal where the cursor is, and waits for the answer.
-        self.terminal.swap_buffers();
-        execute!(self.terminal.backend_mut(), Clear(ClearType::All))
+        match &mut self.surface {
+            Surface::Full(terminal) => {
+                // Not `Terminal::clear`: it asks the terminal where the cursor is, and waits for the answer.
+                terminal.swap_buffers();
+                execute!(terminal.backend_mut(), Clear(ClearType::All))
+            }
+            Surface::Inline(out, inline) => inline.erase(out),
+        }
+    }
+
+    /// An inline screen must be found again when the terminal took another size.
+    pub fn is_lost_by_resizing(&self) -> bool {
+        matches!(self.surface, Surface::Inline(..))
+    }
+
+    /// Nobody may be reading keys meanwhile.
+    pub fn find(&mut self) -> io::Result<()> {
+        match &mut self.surface {
+            Surface::Full(_) => Ok(()),
+            Surface::Inline(out, inline) => inline.find(out),
+        }
     }
 
     pub fn size(&self) -> io::Result<(u16, u16)> {
-        self.terminal.size().map(|s| (s.width, s.height))
+        let size = match &self.surface {
+            Surface::Full(terminal) => terminal.size(),
+            Surface::Inline(out, _) => out.size(),
+        };
+        size.map(|s| (s.width, s.height))
     }
 
     /// Through the terminal itself (OSC 52), which also works over ssh.
     pub fn copy(&mut self, text: &str) -> io::Result<()> {
-        execute!(self.terminal.backend_mut(), CopyToClipboard::to_clipboard_from(text))
+        execute!(self.out(), CopyToClipboard::to_clipboard_from(text))
     }
 
     /// A panic of this thread gives the terminal back before its message is printed; one of another
@@ -97,6 +174,7 @@ impl<W: Write> Screen<W> {
     pub fn catch_panics(&self, others: UnboundedSender<String>) -> impl FnOnce() + use<W> {
         let before: Arc<dyn Fn(&PanicHookInfo<'_>) + Send + Sync> = Arc::from(std::panic::take_hook());
         let (inside, ours, previous) = (self.inside.clone(), std::thread::current().id(), before.clone());
+        let top = self.top.clone();
         std::panic::set_hook(Box::new(move |info| {
             let elsewhere = std::thread::current().id() != ours;
             if elsewhere && others.send(info.to_string()).is_ok() {
@@ -104,7 +182,7 @@ impl<W: Write> Screen<W> {
             }
             if inside.swap(false, Ordering::SeqCst) {
                 // The message is to be read even if the terminal cannot be written to any more.
-                let _ = restore(&mut io::stdout());
+                let _ = restore(&mut io::stdout(), top.load(Ordering::SeqCst));
             }
             previous(info);
         }));
@@ -118,14 +196,17 @@ impl<W: Write> Drop for Screen<W> {
     }
 }
 
-fn restore(out: &mut impl Write) -> io::Result<()> {
+fn restore(out: &mut impl Write, top: u16) -> io::Result<()> {
     // All of it, also where one part fails; a failure is told.
     let parts = [
         execute!(out, EndSynchronizedUpdate),
         execute!(out, PopKeyboardEnhancementFlags),
         execute!(out, DisableBracketedPaste),
         execute!(out, ResetColor),
-        execute!(out, LeaveAlternateScreen),
+        match top {
+            NONE => execute!(out, LeaveAlternateScreen),
+            top => execute!(out, MoveTo(0, top), Clear(ClearType::FromCursorDown)),
+        },
         execute!(out, Show),
         disable_raw_mode().or_else(without_a_terminal),
     ];

@@ -132,7 +132,9 @@ fn begin_command(app: &mut App, line: &str) {
 /// Shows the panel and gives it the focus, or hides it.
 pub fn toggle_panel(app: &mut App, panel: Panel) {
     app.panels.scroll = 0;
-    if app.class() == SizeClass::Tiny {
+    if app.options.inline {
+        app.say("panels need the full screen: glassbox --ui full");
+    } else if app.class() == SizeClass::Tiny {
         app.say("the window is too small for panels");
     } else if app.panels.toggle(app.class(), panel) {
         app.focus = Focus::Panel(panel);

@@ -12,6 +12,7 @@ mod card;
 mod chrome;
 mod header;
 mod help;
+pub mod inline;
 mod input;
 mod kv;
 mod metrics;
@@ -50,16 +51,23 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
     } else {
         full(app, class, area, buf)
     };
-    match &app.overlay {
-        Some(Overlay::Help { scroll }) if class != SizeClass::Tiny => help::draw(app, *scroll, area, buf),
-        Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
-        _ => {}
+    if !matches!(app.overlay, Some(Overlay::Help { .. })) || class != SizeClass::Tiny {
+        overlay(app, area, buf);
     }
     settle::settle(buf);
     if app.options.ascii {
         ascii::replace(buf);
     }
     cursor.filter(|_| app.focus == Focus::Input && app.overlay.is_none() && app.tools.question.is_none())
+}
+
+/// What lies over everything.
+fn overlay(app: &App, area: Rect, buf: &mut Buffer) {
+    match &app.overlay {
+        Some(Overlay::Help { scroll }) => help::draw(app, *scroll, area, buf),
+        Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
+        None => {}
+    }
 }
 
 fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {

@@ -62,6 +62,60 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) {
     }
 }
 
+/// An entry's lines: those before `body`, where they are wanted, its pieces `from..to`, and those after
+/// it, where `to` is beyond the last. Without a body all of it is before it.
+pub fn part(
+    app: &App,
+    entry: &Entry,
+    body: Option<&Document>,
+    beginning: bool,
+    (from, to): (usize, usize),
+    (width, height): (u16, u16),
+) -> Vec<Line<'static>> {
+    // The last column stays free: a full row would be broken by a terminal that gets narrower.
+    let width = width.saturating_sub(1).clamp(1, MEASURE);
+    let text = width.saturating_sub(GUTTER + 1).max(1);
+    let mut sections = Vec::new();
+    match entry {
+        Entry::Note(note) => sections.push(note_section(app, note)),
+        Entry::Turn(turn) => turn_sections(app, turn, (width, height), text, &mut sections),
+    }
+    let mut lines = Vec::new();
+    let mut wanted = beginning;
+    for section in &sections {
+        match section {
+            Section::Document { document, first, style, caret, .. }
+                if body.is_some_and(|body| std::ptr::eq(*document, body)) =>
+            {
+                document.visit_pieces((from, to), text, &app.theme, |line| {
+                    lines.push(in_gutter(line, first, *style));
+                });
+                wanted = to == usize::MAX;
+                if let Some(last) = lines.last_mut().filter(|_| *caret && wanted) {
+                    last.spans.push(Span::styled(CARET, app.theme.style(Role::Accent)));
+                }
+            }
+            _ if wanted => {
+                let height = self::height(section, text, app);
+                visit(section, (0, height), height, text, app, |line| lines.push(line.clone()));
+            }
+            _ => {}
+        }
+    }
+    lines
+}
+
+/// What stands at the end while there is no model.
+pub fn card_lines(app: &App, width: u16) -> Option<Vec<Line<'static>>> {
+    card::lines(app, width.saturating_sub(1))
+}
+
+fn in_gutter(line: &Line<'static>, gutter: &Span<'static>, style: Style) -> Line<'static> {
+    let mut spans = vec![gutter.clone()];
+    spans.extend(line.spans.iter().map(|s| Span::styled(s.content.clone(), style.patch(s.style))));
+    Line::from(spans)
+}
+
 /// How far up the view is, if it does not follow the end.
 fn position(app: &App) -> Line<'static> {
     let (total, view) = app.shown.get();
@@ -95,14 +149,11 @@ fn visit(
         Section::Document { document, first, rest, style, caret } => {
             let mut row = from;
             document.visit((from, to), text, &app.theme, |line| {
-                let gutter = if row == 0 { first } else { rest };
-                let mut spans = vec![gutter.clone()];
-                spans
-                    .extend(line.spans.iter().map(|s| Span::styled(s.content.clone(), style.patch(s.style))));
+                let mut shown = in_gutter(line, if row == 0 { first } else { rest }, *style);
                 if *caret && row + 1 == height {
-                    spans.push(Span::styled(CARET, app.theme.style(Role::Accent)));
+                    shown.spans.push(Span::styled(CARET, app.theme.style(Role::Accent)));
                 }
-                show(&Line::from(spans));
+                show(&shown);
                 row += 1;
             });
         }
