@@ -14,6 +14,7 @@ use ratatui::text::Line;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
 /// How often a terminal that is being resized is asked again where it stands.
 const MOVES: usize = 8;
@@ -47,7 +48,7 @@ impl Inline {
         let size = out.size()?;
         self.size = (size.width, size.height);
         // A terminal that does not answer is taken to stand at its last row.
-        let (column, row) = position().unwrap_or((1, size.height.saturating_sub(1)));
+        let (column, row) = cursor().unwrap_or((1, size.height.saturating_sub(1)));
         let mut top = row.min(size.height.saturating_sub(1));
         if column > 0 {
             execute!(out, Print("\r\n"))?;
@@ -63,7 +64,7 @@ impl Inline {
     pub fn find<W: Write>(&mut self, out: &mut CrosstermBackend<W>) -> io::Result<()> {
         let (mut size, mut row) = (out.size()?, None);
         for _ in 0..MOVES {
-            row = position().ok().map(|(_, row)| row);
+            row = cursor().map(|(_, row)| row);
             let newest = out.size()?;
             if newest == size {
                 break;
@@ -169,6 +170,14 @@ impl Inline {
         };
         lines.map(broken).sum::<u16>() + self.cursor.x / width.max(1)
     }
+}
+
+/// Column and row of the cursor, as the terminal answers.
+fn cursor() -> Option<(u16, u16)> {
+    // Whoever read keys until now was woken up to stop; that must not be taken for our answer, which
+    // would then be the one to the next question.
+    let _ = crossterm::event::poll(Duration::ZERO);
+    position().ok()
 }
 
 /// A row's cells up to its last letter, without those under wide ones.

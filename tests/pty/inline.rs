@@ -204,3 +204,46 @@ fn suspended_and_resumed_it_goes_on_under_what_the_shell_said() {
         &["ready in", "› Why?", "looks blue.", "119 tok", "Stopped", "in the 42 shell", "› and back"],
     );
 }
+
+#[test]
+fn where_lines_are_wrapped_anew_other_sizes_lose_nothing_and_leave_nothing_behind() {
+    // tmux keeps its lines when it gets narrower, as most terminals do; it needs no terminal itself.
+    let socket = format!("glassbox-inline-{}", std::process::id());
+    let tmux = |arguments: &[&str]| {
+        let output = std::process::Command::new("tmux")
+            .args(["-L", &socket, "-f", "/dev/null"])
+            .args(arguments)
+            .output();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let inner = format!("echo before; '{}' --inline --pace 2; cat", demo().display());
+    if tmux(&["new-session", "-d", "-x", "100", "-y", "30", &inner]).is_err() {
+        eprintln!("tmux is not installed: not tried");
+        return;
+    }
+    let picture = || tmux(&["capture-pane", "-p", "-S", "-200"]).unwrap();
+    let wait_for = |text: &str| {
+        let start = std::time::Instant::now();
+        while !picture().contains(text) {
+            assert!(start.elapsed() < Duration::from_secs(20), "no {text:?} in\n{}", picture());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait_for("ready in");
+    tmux(&["send-keys", "Why?", "Enter"]).unwrap();
+    wait_for("119 tok");
+    wait_for("F1 help");
+    wait_for("› Message");
+    for size in [("80", "30"), ("60", "20"), ("110", "20"), ("110", "35"), ("50", "28"), ("100", "28")] {
+        tmux(&["resize-window", "-x", size.0, "-y", size.1]).unwrap();
+        // tmux tells a program its new size up to a quarter of a second late.
+        std::thread::sleep(Duration::from_millis(400));
+    }
+    let lines: Vec<String> = picture().lines().map(str::to_owned).collect();
+    tmux(&["kill-server"]).unwrap();
+    let wanted = ["before", "ready in", "› Why?", "thought ", "Blue light", "119 tok", "› Message"];
+    once_and_in_order(&lines, &wanted);
+    once_and_in_order(&lines, &["› Why?", "fn scattering", "│ red", "› Message", "smollm2-135m Q4_1"]);
+    let rules = lines.iter().filter(|line| line.starts_with("────")).count();
+    assert_eq!(rules, 1, "{}", lines.join("\n"));
+}
