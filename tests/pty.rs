@@ -8,6 +8,10 @@ mod hostile;
 mod inline;
 #[path = "support/hostile.rs"]
 mod payloads;
+#[path = "pty/sessions.rs"]
+mod sessions;
+#[path = "pty/shell.rs"]
+mod shell;
 #[path = "support/terminal.rs"]
 mod terminal;
 #[path = "pty/ways_out.rs"]

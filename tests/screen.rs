@@ -2,18 +2,36 @@
 //! terminal: time is a number, the engine is stepped by hand.
 #![allow(clippy::unwrap_used)]
 
+#[path = "screen/batch_panel.rs"]
+mod batch_panel;
 #[path = "screen/beams.rs"]
 mod beams;
+#[path = "screen/branches.rs"]
+mod branches;
+#[path = "screen/branching.rs"]
+mod branching;
+#[path = "screen/compare.rs"]
+mod compare;
+#[path = "screen/composing.rs"]
+mod composing;
 #[path = "screen/debugger.rs"]
 mod debugger;
 #[path = "support/fake_engine.rs"]
 mod fake_engine;
 #[path = "screen/guided.rs"]
 mod guided;
+#[path = "screen/kv_panel.rs"]
+mod kv_panel;
+#[path = "screen/sampling.rs"]
+mod sampling;
 #[path = "screen/scripts.rs"]
 mod scripts;
+#[path = "screen/sessions.rs"]
+mod sessions;
 #[path = "screen/settings.rs"]
 mod settings;
+#[path = "screen/shell.rs"]
+mod shell;
 #[path = "screen/tools.rs"]
 mod tool_calls;
 
@@ -21,8 +39,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use fake_engine::{FakeEngine, model_info};
 use glassbox::protocol::*;
 use glassbox::tui::{
-    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions, Theme,
-    draw, update,
+    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions,
+    SessionOptions, Theme, draw, update,
 };
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

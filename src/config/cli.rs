@@ -1,4 +1,8 @@
-use super::{Compared, Comparison, EngineFlags, GrammarFlags, PromptFlags, RunArgs, SamplingFlags};
+use super::{
+    Compared, Comparison, EngineFlags, Given, GrammarFlags, Origin, PromptFlags, RunArgs, SamplingFlags,
+    UiFlags,
+};
+use crate::protocol::SessionFormat;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
@@ -38,6 +42,9 @@ pub enum Command {
     /// Measure speed
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Earlier chats of the screen
+    #[command(subcommand)]
+    Sessions(SessionsCommand),
     /// What this machine offers, and what is missing
     Doctor(DoctorArgs),
     /// Where glassbox keeps its files
@@ -126,8 +133,22 @@ pub struct ScreenArgs {
     pub yes: bool,
     /// Where the chat is drawn: on a screen of its own with all panels (full, as auto is on a terminal),
     /// or in a few lines under what the terminal shows, which keeps its scrollback (inline)
-    #[arg(long, value_name = "auto|full|inline|none", default_value = "auto", hide_default_value = true)]
-    pub ui: Ui,
+    #[arg(
+        long = "ui",
+        value_name = "auto|full|inline|none",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub place: Ui,
+    /// Go on with the newest session
+    #[arg(short = 'c', long = "continue", conflicts_with = "session")]
+    pub resume: bool,
+    /// Go on with this session: its number, its title, or a part of the title
+    #[arg(long, value_name = "ID_OR_TITLE", conflicts_with = "no_save")]
+    pub session: Option<String>,
+    /// Keep nothing of what is said (save_sessions = false)
+    #[arg(long)]
+    pub no_save: bool,
     /// Record the session to a file that `glassbox replay` plays; it holds all that is said
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
@@ -135,11 +156,81 @@ pub struct ScreenArgs {
     #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath)]
     pub tools: Option<PathBuf>,
     #[command(flatten)]
+    pub ui: UiFlags,
+    #[command(flatten)]
     pub chat: PromptFlags,
     #[command(flatten)]
     pub sampling: SamplingFlags,
     #[command(flatten)]
     pub engine: EngineFlags,
+}
+
+impl ScreenArgs {
+    /// Of its own flags.
+    pub fn given(&self) -> Option<Given> {
+        let given = || Given::new("save_sessions", "false", Origin::Flag).expect("a setting and its value");
+        self.no_save.then(given)
+    }
+}
+
+#[derive(Subcommand, Debug)]
+pub enum SessionsCommand {
+    /// All of them, the newest first
+    Ls {
+        /// A JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// One as Markdown
+    Show {
+        /// Its number, its title, or a part of the title
+        session: String,
+        /// As JSON: the messages, and all that glassbox knows of them
+        #[arg(long)]
+        json: bool,
+    },
+    /// Those in which all words are found, in one message or in the title
+    Search {
+        #[arg(required = true)]
+        words: Vec<String>,
+        /// A JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write one to a file that other programs read, and glassbox too
+    Export(ExportArgs),
+    /// Read conversations from Markdown, or from JSON with messages as chat APIs have them
+    Import {
+        #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        files: Vec<PathBuf>,
+        /// A JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete for ever
+    Rm {
+        /// Numbers or titles
+        #[arg(required = true, value_name = "SESSION")]
+        sessions: Vec<String>,
+        /// A JSON array
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// Its number, its title, or a part of the title
+    pub session: String,
+    /// md or json [default: as the file's name says, else md]
+    #[arg(long, value_name = "FORMAT", value_parser = SessionFormat::parse)]
+    pub format: Option<SessionFormat>,
+    /// - is stdout [default: named after the title, in this folder]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Replace a file that is there
+    #[arg(short, long)]
+    pub force: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -267,6 +358,8 @@ pub struct ReplayArgs {
     /// Wait at the beginning: n steps forward, space plays
     #[arg(long)]
     pub paused: bool,
+    #[command(flatten)]
+    pub ui: UiFlags,
 }
 
 fn speed(text: &str) -> Result<f32, String> {

@@ -3,23 +3,31 @@
 use super::calls::{Call, Toolbox};
 use super::chat::{Chat, Turn};
 use super::composer::Composer;
+use super::counting::Counting;
+use super::files::{FileEntry, Unread};
+use super::history::Then;
 use super::hits::Hits;
+use super::kept::Kept;
 use super::keymap::Keymap;
 use super::meter::Meter;
 use super::overlay::Overlay;
 use super::panels::{Panel, Panels, SizeClass};
+use super::pointer::Pointer;
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
+use super::sessions::Sessions;
 use super::slash::Slash;
 use super::tabs::Tabs;
 use super::theme::Theme;
 use super::traces::Traces;
+use super::update::attach::Attaching;
 use crate::base::Ring;
 use crate::protocol::{
     BeamSearch, Channel, Command, Event, Guided, HeldBack, LoadStage, ModelInfo, SamplingParams,
-    SchedulerSettings, SeqId, Snapshot, Thinking, ToolCommand, ToolEvent,
+    SchedulerSettings, SeqId, SessionCommand, SessionEvent, Snapshot, Thinking, ToolCommand, ToolEvent,
 };
 use crossterm::event::{KeyEvent, MouseEvent};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +38,8 @@ pub enum Message {
     Mouse(MouseEvent),
     Paste(String),
     Resize(u16, u16),
+    /// The terminal's window has the person's attention, or something else has.
+    WindowFocus(bool),
     /// Catalogue and disk, as found at the start or when asked for.
     Models(Vec<ModelChoice>),
     Engine(Vec<Event>),
@@ -45,9 +55,30 @@ pub enum Message {
     Snapshot(Arc<Snapshot>),
     Fetch(FetchEvent),
     Tools(ToolEvent),
+    Sessions(SessionEvent),
     /// A thread of the program panicked; the screen goes on.
     Panicked(String),
     Copied(Result<(), String>),
+    /// Of a folder, for completion.
+    Folder {
+        path: String,
+        entries: Vec<FileEntry>,
+    },
+    FileRead {
+        path: String,
+        content: Result<String, Unread>,
+    },
+    Globbed {
+        pattern: String,
+        found: Result<Vec<String>, String>,
+    },
+    /// Time has passed that something waits for.
+    Tick,
+    /// What the file of a theme holds.
+    ThemeRead {
+        name: String,
+        theme: Result<Theme, String>,
+    },
     Edited(Result<String, String>),
     /// What the file of a grammar or a schema holds.
     GrammarRead {
@@ -65,16 +96,28 @@ pub enum Effect {
     Fetch(String),
     CancelFetch,
     Tools(ToolCommand),
+    Sessions(SessionCommand),
     Open(String),
     Copy(String),
     ReadGrammar {
         command: Slash,
         path: String,
     },
+    ListFolder(String),
+    ReadFile(String),
+    Glob(String),
     /// Add to the history file.
     Remember(String),
     /// Let the person's editor have the terminal and this text.
     Edit(String),
+    /// Let the terminal report the mouse, or not.
+    Mouse(bool),
+    ReadTheme(String),
+    /// Write this to the file of what is kept.
+    Keep(String),
+    Bell,
+    /// Tell the desktop.
+    Notify(String),
     Suspend,
     Redraw,
     Quit,
@@ -83,6 +126,17 @@ pub enum Effect {
 pub struct App {
     pub options: ScreenOptions,
     pub theme: Theme,
+    /// The person's own, as they were when the screen opened.
+    pub themes: Vec<Theme>,
+    /// What a later session finds.
+    pub kept: Kept,
+    /// The terminal reports the mouse.
+    pub mouse: bool,
+    pub pointer: Pointer,
+    /// The terminal said that its window lost the focus.
+    pub looked_away: bool,
+    /// What was chosen in the palette, newest first.
+    pub chosen: Vec<String>,
     pub size: (u16, u16),
     /// When the message being handled came.
     pub now: Duration,
@@ -94,7 +148,10 @@ pub struct App {
     /// The others that are open.
     pub tabs: Tabs,
     pub tools: Toolbox,
+    pub sessions: Sessions,
     pub composer: Composer,
+    pub counting: Counting,
+    pub attaching: Attaching,
     /// The chosen row of the slash completion.
     pub completion: usize,
     pub focus: Focus,
@@ -105,6 +162,8 @@ pub struct App {
     pub params: SamplingParams,
     /// Parameters set in this session, by name.
     pub set_here: Vec<&'static str>,
+    /// Parameters that a preset set in this session, and which one.
+    pub set_by_preset: BTreeMap<&'static str, String>,
     /// Messages are answered by beam search.
     pub beam: Option<BeamSearch>,
     /// What the next answers must be.
@@ -114,6 +173,7 @@ pub struct App {
     /// How the next messages are thought about.
     pub thinking: Thinking,
     pub snapshot: Arc<Snapshot>,
+    pub then: Then,
     /// Scheduler settings the engine was asked for and has not answered, and when.
     pub asked: Option<(SchedulerSettings, Duration)>,
     /// The newest stops at breakpoints.
@@ -132,11 +192,15 @@ pub struct App {
     pub flash: Option<(String, Duration)>,
     pub last_escape: Option<Duration>,
     pub last_interrupt: Option<Duration>,
+    /// Which tab was to be closed, and when.
+    pub last_close: Option<(usize, Duration)>,
     pub hinted: bool,
     /// What the last frame showed: all lines of the transcript, and those in view.
     pub shown: Cell<(usize, usize)>,
     /// Blocks in a row of the map, as last drawn.
     pub kv_row: Cell<usize>,
+    /// Rows of the map or of the tree, as last drawn.
+    pub kv_rows: Cell<usize>,
     /// What lies where, as last drawn.
     pub hits: Hits,
 }
@@ -203,9 +267,13 @@ pub struct ParsedToken {
     pub rank: u32,
     pub logprob: f32,
     pub text: String,
+    /// It was not drawn: nothing else could follow.
+    pub forced: bool,
     pub channel: Channel,
     pub held: String,
     pub why: Option<HeldBack>,
+    /// When it came.
+    pub at: Duration,
 }
 
 impl App {
@@ -215,8 +283,14 @@ impl App {
             thinking: options.thinking.clone(),
             chat: Chat { system: options.system.clone(), ..Chat::default() },
             guided: None,
+            mouse: !options.no_mouse,
             options,
             theme,
+            themes: Vec::new(),
+            kept: Kept::default(),
+            pointer: Pointer::default(),
+            looked_away: false,
+            chosen: Vec::new(),
             size: (80, 24),
             now: Duration::ZERO,
             models: Vec::new(),
@@ -224,16 +298,21 @@ impl App {
             fetch: None,
             tabs: Tabs::default(),
             tools: Toolbox::default(),
+            sessions: Sessions::default(),
             composer: Composer::with_history(history),
+            counting: Counting::default(),
+            attaching: Attaching::default(),
             completion: 0,
             focus: Focus::Input,
             panels: Panels::default(),
             overlay: None,
             keymap: Keymap::default(),
             set_here: Vec::new(),
+            set_by_preset: BTreeMap::new(),
             beam: None,
             parse_reasoning: true,
             snapshot: Arc::default(),
+            then: Then::default(),
             asked: None,
             broke: Ring::new(64),
             meter: Meter::default(),
@@ -247,9 +326,11 @@ impl App {
             flash: None,
             last_escape: None,
             last_interrupt: None,
+            last_close: None,
             hinted: false,
             shown: Cell::default(),
             kv_row: Cell::new(1),
+            kv_rows: Cell::new(1),
             hits: Hits::default(),
         }
     }
@@ -313,9 +394,26 @@ impl App {
         }
     }
 
+    /// The line of the transcript that is drawn first.
+    pub fn top_line(&self) -> usize {
+        let (total, view) = self.shown.get();
+        let end = total.saturating_sub(view);
+        self.chat.scroll.map_or(end, |top| top.min(end))
+    }
+
     /// A sequence keeps its colour; those of one batch differ.
     pub fn hue(seq: SeqId) -> usize {
         (seq.request.0.saturating_sub(1) + u64::from(seq.choice)) as usize
+    }
+
+    /// By which it is told from others where there is one cell for it.
+    pub fn letter(seq: SeqId) -> char {
+        Self::letter_of(Self::hue(seq))
+    }
+
+    /// Of the sequences of this hue.
+    pub fn letter_of(hue: usize) -> char {
+        char::from(b'A' + (hue % 26) as u8)
     }
 
     /// What is written in the input, as it is seen there.

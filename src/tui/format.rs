@@ -72,6 +72,11 @@ pub fn count(n: impl TryInto<u64>) -> String {
     grouped
 }
 
+/// `1 block`, `2,048 blocks`.
+pub fn plural(n: usize, what: &str) -> String {
+    format!("{} {what}{}", count(n as u64), if n == 1 { "" } else { "s" })
+}
+
 /// `98 MB`, `1.12 GB`: decimal units, as download sizes are given.
 pub fn bytes(n: u64) -> String {
     match n {
@@ -111,6 +116,11 @@ pub fn rate(per_second: f64) -> String {
         x if x < 10.0 => format!("{x:.1}"),
         x => count(x.round() as u64),
     }
+}
+
+/// With a decimal, to compare two runs: `148.3`.
+pub fn rate_in_full(per_second: f64) -> String {
+    if per_second.is_finite() { format!("{per_second:.1}") } else { "-".into() }
 }
 
 /// Two decimals; never `-0.00`.

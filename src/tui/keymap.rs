@@ -23,11 +23,16 @@ pub enum Action {
     Redraw,
     Help,
     Palette,
+    NewTab,
+    CloseTab,
+    Sessions,
     NextTab,
     PreviousTab,
     ToggleThoughts,
     ChooseModel,
     Regenerate,
+    NextVersion,
+    PreviousVersion,
     NewChat,
     TogglePause,
     Step,
@@ -44,10 +49,21 @@ pub enum Action {
     HistoryBack,
     HistoryForward,
     ClearToLineStart,
+    Undo,
+    Redo,
+    ExpandChip,
     SearchHistory,
     OpenEditor,
     TogglePanel(Panel),
     Zoom,
+    PanelUp,
+    PanelDown,
+    PanelLeft,
+    PanelRight,
+    Narrower,
+    Wider,
+    Shorter,
+    Taller,
     Down,
     Up,
     First,
@@ -57,9 +73,34 @@ pub enum Action {
     EditValue,
     NextSequence,
     EditSettings,
+    /// The token before the one that is looked at, in the order they were drawn.
+    EarlierToken,
+    LaterToken,
+    NewestToken,
+    NextStage,
+    PreviousStage,
+    Try,
+    ApplyTried,
+    UndoParameter,
+    RedoParameter,
+    ResetParameter,
+    FindParameter,
+    SamplingPresets,
     AddBreakpoint,
     BeginCommand,
     Answer(Reply),
+    NextColours,
+    ToggleDense,
+    ToggleTree,
+    Fold,
+    NextRow,
+    PreviousRow,
+    Inspect,
+    CancelRequest,
+    LowerPriority,
+    RaisePriority,
+    TraceRow,
+    GoToBranch,
 }
 
 /// Where a binding holds.
@@ -127,6 +168,15 @@ pub const BINDINGS: &[Row] = &[
         Action::ClearToLineStart,
         "clear to the line's start"
     ),
+    bind!(
+        Input,
+        "undo",
+        [key!(ctrl - '_'), key!(ctrl - '7'), key!(alt - z)],
+        Action::Undo,
+        "undo (Alt+Y: redo)"
+    ),
+    bind!(Input, "redo", [key!(alt - y), key!(alt - '_')], Action::Redo, ""),
+    bind!(Input, "expand_chip", [key!(ctrl - e)], Action::ExpandChip, "unfold a chip; line end"),
     bind!(Anywhere, "escape", [key!(esc)], Action::Escape, "stop; twice: clear the input"),
     bind!(Anywhere, "interrupt", [key!(ctrl - c)], Action::Interrupt, "clear, stop, then quit"),
     bind!(Anywhere, "quit_if_empty", [key!(ctrl - d)], Action::QuitIfEmpty, "quit (empty input)"),
@@ -136,12 +186,29 @@ pub const BINDINGS: &[Row] = &[
     bind!(Anywhere, "scroll_top", [key!(ctrl - home)], Action::ScrollTop, "to the beginning"),
     bind!(Anywhere, "scroll_bottom", [key!(ctrl - end)], Action::ScrollBottom, "to the end, and follow"),
     bind!(Anywhere, "palette", [key!(ctrl - p)], Action::Palette, "find an action or a command"),
-    bind!(Anywhere, "next_tab", [key!(ctrl - right), key!(f8)], Action::NextTab, "next chat"),
+    bind!(
+        Anywhere,
+        "next_tab",
+        [key!(ctrl - right), key!(f8)],
+        Action::NextTab,
+        "next chat (^→: empty input)"
+    ),
     bind!(Anywhere, "previous_tab", [key!(ctrl - left), key!(f7)], Action::PreviousTab, "the chat before"),
+    bind!(Anywhere, "new_tab", [key!(ctrl - n)], Action::NewTab, "a new chat beside this one"),
+    bind!(Anywhere, "close_tab", [key!(ctrl - w)], Action::CloseTab, "close the chat (empty input)"),
+    bind!(Anywhere, "sessions", [key!(f9)], Action::Sessions, "earlier chats"),
     bind!(Anywhere, "help", [key!(f1)], Action::Help, "this help"),
     bind!(Anywhere, "choose_model", [key!(f2)], Action::ChooseModel, "models"),
     bind!(Anywhere, "regenerate", [key!(f3)], Action::Regenerate, "answer again"),
-    bind!(Anywhere, "new_chat", [key!(f4)], Action::NewChat, "new chat"),
+    bind!(Anywhere, "new_chat", [key!(f4)], Action::NewChat, "start anew in this tab"),
+    bind!(
+        Anywhere,
+        "previous_version",
+        [key!(alt - left)],
+        Action::PreviousVersion,
+        "version before (Alt+→: next)"
+    ),
+    bind!(Anywhere, "next_version", [key!(alt - right)], Action::NextVersion, ""),
     bind!(Anywhere, "toggle_pause", [key!(f5)], Action::TogglePause, "pause or resume the engine"),
     bind!(Anywhere, "step", [key!(f6)], Action::Step, "one step of the engine"),
     bind!(Anywhere, "suspend", [key!(ctrl - z)], Action::Suspend, "to the shell; fg comes back"),
@@ -196,6 +263,14 @@ pub const BINDINGS: &[Row] = &[
     bind!(Panels, "begin_command", [key!('/')], Action::BeginCommand, "a command"),
     bind!(Panels, "edit_settings", [key!(e)], Action::EditSettings, "batch: step or settings"),
     bind!(Panels, "zoom", [key!(z)], Action::Zoom, "zoom the panel"),
+    bind!(Panels, "panel_up", [key!('{'), key!(shift - up)], Action::PanelUp, "move the panel up (}: down)"),
+    bind!(Panels, "panel_down", [key!('}'), key!(shift - down)], Action::PanelDown, ""),
+    bind!(Panels, "panel_left", [key!(shift - left)], Action::PanelLeft, "to the other column"),
+    bind!(Panels, "panel_right", [key!(shift - right)], Action::PanelRight, ""),
+    bind!(Panels, "narrower", [key!('<')], Action::Narrower, "column narrower (>: wider)"),
+    bind!(Panels, "wider", [key!('>')], Action::Wider, ""),
+    bind!(Panels, "shorter", [key!('(')], Action::Shorter, "panel shorter (): taller)"),
+    bind!(Panels, "taller", [key!(')')], Action::Taller, ""),
     bind!(Panels, "down", [key!(j), key!(down)], Action::Down, "down, older (k: up, newer)"),
     bind!(Panels, "up", [key!(k), key!(up)], Action::Up, ""),
     bind!(Panels, "first", [key!(g), key!(home)], Action::First, "first (G: last)"),
@@ -206,6 +281,60 @@ pub const BINDINGS: &[Row] = &[
     bind!(Panels, "next_sequence", [key!(f)], Action::NextSequence, "trace the next sequence"),
     bind!(Panels, "resume", [key!(r)], Action::Resume, ""),
     bind!(Panels, "help", [key!('?')], Action::Help, ""),
+    bind!(In Kv, "kv_colours", [key!(c)], Action::NextColours, "blocks by owner, shares, state, age, tier"),
+    bind!(In Kv, "kv_tree", [key!(t)], Action::ToggleTree, "the prefix cache as a tree"),
+    bind!(In Kv, "kv_fold", [key!(enter), key!(space)], Action::Fold, "tree: fold (Space pauses over the map)"),
+    bind!(In Kv, "kv_dense", [key!(d)], Action::ToggleDense, "two blocks a cell"),
+    bind!(In Batch, "next_row", [key!(shift - j), key!(shift - down)], Action::NextRow, "the next sequence (K: the one before)"),
+    bind!(In Batch, "previous_row", [key!(shift - k), key!(shift - up)], Action::PreviousRow, ""),
+    bind!(In Batch, "inspect", [key!(i), key!(enter)], Action::Inspect, "the chosen sequence in full"),
+    bind!(In Batch, "cancel_request", [key!(x)], Action::CancelRequest, "twice: cancel its request"),
+    bind!(In Batch, "raise_number", [key!('+'), key!('=')], Action::RaisePriority, "its priority (-: less; lower is first)"),
+    bind!(In Batch, "lower_number", [key!('-')], Action::LowerPriority, ""),
+    bind!(In Batch, "trace_row", [key!(f)], Action::TraceRow, "trace it"),
+    bind!(In Beams, "go_to_branch", [key!(enter)], Action::GoToBranch, "go to the chosen branch"),
+    bind!(
+        In Sampling,
+        "earlier_token",
+        [key!(','), key!('[')],
+        Action::EarlierToken,
+        "sampling: the token before"
+    ),
+    bind!(
+        In Sampling,
+        "later_token",
+        [key!('.'), key!(']')],
+        Action::LaterToken,
+        "the token after (End: the newest)"
+    ),
+    bind!(In Sampling, "newest_token", [key!(end)], Action::NewestToken, ""),
+    bind!(In Sampling, "next_stage", [key!(t)], Action::NextStage, "look at a stage (T: the one before)"),
+    bind!(In Sampling, "previous_stage", [key!(shift - t)], Action::PreviousStage, ""),
+    bind!(In Sampling, "try", [key!(w)], Action::Try, "what if: try values on this token"),
+    bind!(In Sampling, "apply_tried", [key!(a)], Action::ApplyTried, "use what was tried"),
+    bind!(
+        In Sampling,
+        "undo_parameter",
+        [key!(u)],
+        Action::UndoParameter,
+        "undo a parameter (U: redo)"
+    ),
+    bind!(In Sampling, "redo_parameter", [key!(shift - u)], Action::RedoParameter, ""),
+    bind!(
+        In Sampling,
+        "reset_parameter",
+        [key!(x), key!(backspace)],
+        Action::ResetParameter,
+        "back to where it came from"
+    ),
+    bind!(In Sampling, "find_parameter", [key!(o)], Action::FindParameter, "find a parameter by name"),
+    bind!(
+        In Sampling,
+        "sampling_presets",
+        [key!(shift - p)],
+        Action::SamplingPresets,
+        "greedy, balanced, creative, …"
+    ),
     bind!(Replay, "toggle_pause", [key!(space)], Action::TogglePause, "play or pause"),
     bind!(Replay, "step", [key!(n), key!(s)], Action::Step, "one step forward"),
     bind!(Replay, "step_back", [key!(b), key!(p)], Action::StepBack, "one step back"),
@@ -221,7 +350,12 @@ pub const BINDINGS: &[Row] = &[
 
 /// Which key means what.
 #[derive(Clone)]
-pub struct Keymap(Vec<Binding>);
+pub struct Keymap {
+    /// A row for each of [`BINDINGS`], in its order.
+    pub rows: Vec<Binding>,
+    /// What was wrong in the person's file.
+    pub problems: Vec<String>,
+}
 
 impl Default for Keymap {
     fn default() -> Self {
@@ -232,14 +366,29 @@ impl Default for Keymap {
             action: row.action,
             help: row.help,
         };
-        Self(BINDINGS.iter().map(own).collect())
+        Self { rows: BINDINGS.iter().map(own).collect(), problems: Vec::new() }
     }
 }
 
 impl Keymap {
     /// In the order the help lists them.
     pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
-        self.0.iter()
+        self.rows.iter()
+    }
+
+    /// The keys in force for what `shown` is the built-in key of, where the focus is: as footers write
+    /// them. None where that was taken away, `shown` itself where it is no key.
+    pub fn in_force(&self, shown: &str, focus: Focus) -> Option<String> {
+        let places = match focus {
+            Focus::Input => vec![Place::Input, Place::Anywhere],
+            Focus::Panel(panel) => vec![Place::Replay, Place::In(panel), Place::Panels, Place::Anywhere],
+        };
+        let is_it = |key: &KeyCombination| short_name(*key) == shown;
+        let row = |place: &Place| BINDINGS.iter().position(|r| r.place == *place && r.keys.iter().any(is_it));
+        let Some(at) = places.iter().find_map(row) else { return Some(shown.to_owned()) };
+        let keys = &self.rows[at].keys;
+        let key = keys.iter().find(|key| is_it(key)).or_else(|| keys.first())?;
+        Some(short_name(*key))
     }
 
     /// The meaning of a key, if it is bound where the focus is.
@@ -270,11 +419,20 @@ impl Keymap {
             key.modifiers -= KeyModifiers::SHIFT;
         }
         let pressed = KeyCombination::from(key).normalized();
-        self.0
+        self.rows
             .iter()
             .filter(|b| places.contains(&b.place))
             .find(|b| b.keys.iter().any(|k| k.normalized() == pressed))
             .map(|b| b.action)
+    }
+}
+
+/// `^O`, where there is little room.
+pub fn short_name(key: KeyCombination) -> String {
+    let name = name(key);
+    match name.strip_prefix("Ctrl+") {
+        Some(letter) if letter.chars().count() == 1 => format!("^{letter}"),
+        _ => name,
     }
 }
 

@@ -2,15 +2,18 @@
 //! and draws at most every 33 ms and only when something changed.
 
 use super::app::{App, Effect, Message};
+use super::errands::Errands;
 use super::outlet::Outlet;
 use super::port::{Ended, FetchEvent, Models, ScreenOptions};
 use super::replies::ReplyFilter;
 use super::signals::{Signal, Signals};
 use super::terminal::Screen;
-use super::theme::{Depth, Theme};
-use super::{editor, transcript, update};
+use super::{editor, own, sanitize, transcript, update, view};
 use crate::base::Clock;
-use crate::protocol::{Command, Event as EngineEvent, Handle, Snapshot, ToolEvent, ToolHandle, ToolList};
+use crate::protocol::{
+    Command, Event as EngineEvent, Handle, SessionEvent, SessionHandle, Snapshot, ToolEvent, ToolHandle,
+    ToolList,
+};
 use crossterm::event::{Event as TerminalEvent, EventStream};
 use futures_util::StreamExt;
 use ratatui::Viewport;
@@ -24,6 +27,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 /// An engine may take this long to write what it keeps.
 const LEAVING: Duration = Duration::from_secs(10);
 const FRAME: Duration = Duration::from_millis(33);
+/// Where motion is to be reduced, and nobody presses a key.
+const CALM_FRAME: Duration = Duration::from_millis(200);
 /// Engine and screen keep looking at each other this long after the last event, because a snapshot
 /// may follow it.
 const AFTERGLOW: Duration = Duration::from_millis(500);
@@ -40,18 +45,18 @@ pub fn run(
     options: ScreenOptions,
     models: Box<dyn Models>,
     tools: Option<ToolHandle>,
+    sessions: Option<SessionHandle>,
 ) -> anyhow::Result<Ended> {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         anyhow::bail!("the screen needs a terminal; for scripts and pipes there is `glassbox run`");
     }
-    let name = options.theme.as_deref().unwrap_or("dark");
-    let theme = Theme::load(name, options.themes.as_deref(), Depth::detect(options.no_color))?;
     let history = options.history.as_deref().map(read_history).unwrap_or_default();
-    let app = App::new(options, theme, history);
+    let mut app = own::open(options, history)?;
+    app.options.sessions.on = sessions.is_some();
     std::thread::spawn(transcript::warm_up);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(Session::run(app, models, tools));
+    let ended = runtime.block_on(Session::run(app, models, tools, sessions));
     // Threads that still wait for something must not hold up the way out.
     runtime.shutdown_background();
     ended
@@ -64,6 +69,8 @@ struct Session {
     handle: Option<Handle>,
     fetch: Option<UnboundedReceiver<FetchEvent>>,
     tools: Option<ToolHandle>,
+    sessions: Option<SessionHandle>,
+    errands: Errands,
     signals: Signals,
     clock: Clock,
     replies: ReplyFilter,
@@ -71,6 +78,8 @@ struct Session {
     /// When it was last asked whether there is something to draw.
     last_look: Option<Duration>,
     last_event: Duration,
+    /// When a person last did something.
+    last_touch: Duration,
     seen: Arc<Snapshot>,
     /// Kept, because on X11 what was copied lives only as long as this.
     clipboard: Option<arboard::Clipboard>,
@@ -95,12 +104,19 @@ enum Wake {
     Engine(Option<Vec<EngineEvent>>),
     Fetch(Option<FetchEvent>),
     Tools(Option<ToolEvent>),
+    Sessions(Option<SessionEvent>),
+    Errand(Message),
     Panic(String),
     Timer,
 }
 
 impl Session {
-    async fn run(app: App, models: Box<dyn Models>, tools: Option<ToolHandle>) -> anyhow::Result<Ended> {
+    async fn run(
+        app: App,
+        models: Box<dyn Models>,
+        tools: Option<ToolHandle>,
+        sessions: Option<SessionHandle>,
+    ) -> anyhow::Result<Ended> {
         // Before the first signal can come.
         let signals = Signals::new()?;
         let out = Outlet::new(std::io::stdout());
@@ -117,12 +133,15 @@ impl Session {
             handle: None,
             fetch: None,
             tools,
+            sessions,
+            errands: Errands::default(),
             signals,
             clock: Clock::wall(),
             replies: ReplyFilter::default(),
             dirty: true,
             last_look: None,
             last_event: Duration::ZERO,
+            last_touch: Duration::ZERO,
             seen: Arc::default(),
             clipboard: None,
             away: None,
@@ -139,6 +158,7 @@ impl Session {
             // The terminal is the person's again; what is to be kept is still written.
             handle.shut_down(LEAVING);
         }
+        session.tell_saved();
         let ended = result?;
         concluded.and(left)?;
         Ok(ended)
@@ -146,11 +166,17 @@ impl Session {
 
     async fn live(&mut self, panicked: &mut UnboundedReceiver<String>) -> anyhow::Result<Ended> {
         let mut keys = EventStream::new();
+        self.screen.report_mouse(self.app.mouse)?;
+        if self.app.options.reduced_motion {
+            self.screen.hold_cursor_still()?;
+        }
         let (width, height) = self.screen.size()?;
         self.handle_message(Message::Resize(width, height))?;
         // The first picture does not wait for a look at the disk.
         self.draw()?;
         self.carry_out(Effect::ListModels)?;
+        let resumed = update::resume(&mut self.app);
+        resumed.into_iter().try_for_each(|effect| self.carry_out(effect))?;
         loop {
             if let Some(ended) = self.ended {
                 return Ok(ended);
@@ -164,8 +190,10 @@ impl Session {
                 Wake::Engine(events) => self.engine_events(events)?,
                 Wake::Fetch(event) => self.fetch_event(event)?,
                 Wake::Tools(event) => self.tool_event(event)?,
+                Wake::Sessions(event) => self.session_event(event)?,
                 Wake::Panic(what) => self.handle_message(Message::Panicked(what))?,
-                Wake::Timer => self.app.now = self.clock.now(),
+                Wake::Errand(message) => self.handle_message(message)?,
+                Wake::Timer => self.time_passed()?,
             }
             if let Some(why) = self.away.take() {
                 // Its thread would take the keys, and the terminal's answers.
@@ -217,6 +245,8 @@ impl Session {
             events = next_events(&mut self.handle) => Wake::Engine(events),
             event = next_fetch(&mut self.fetch) => Wake::Fetch(event),
             event = next_tool(&mut self.tools) => Wake::Tools(event),
+            event = next_session(&mut self.sessions) => Wake::Sessions(event),
+            Some(message) = self.errands.next() => Wake::Errand(message),
             Some(what) = panicked.recv() => Wake::Panic(what),
             () = at(timer) => Wake::Timer,
         }
@@ -225,17 +255,33 @@ impl Session {
     /// How long until the screen has to be looked at again; for ever, when nothing moves.
     fn next_look(&self) -> Option<Duration> {
         let now = self.clock.now();
-        let frame = (self.last_look.unwrap_or_default() + FRAME).saturating_sub(now);
+        let frame = (self.last_look.unwrap_or_default() + self.frame()).saturating_sub(now);
         let glows = self.handle.is_some() && now < self.last_event + AFTERGLOW;
         if self.dirty || self.app.is_moving() || glows {
             return Some(frame.max(Duration::from_millis(1)));
         }
-        self.app.flash.as_ref().map(|(_, until)| until.saturating_sub(now) + Duration::from_millis(1))
+        let flash = self.app.flash.as_ref().map(|(_, until)| *until);
+        let next = flash.into_iter().chain(self.app.counting.due).min();
+        next.map(|next| next.saturating_sub(now) + Duration::from_millis(1))
+    }
+
+    fn time_passed(&mut self) -> anyhow::Result<()> {
+        self.app.now = self.clock.now();
+        match self.app.counting.due.is_some_and(|due| due <= self.app.now) {
+            true => self.handle_message(Message::Tick),
+            false => Ok(()),
+        }
+    }
+
+    /// Pictures are at least this far apart. What a person does is always seen at once.
+    fn frame(&self) -> Duration {
+        let touched = self.clock.now() < self.last_touch + CALM_FRAME;
+        if self.app.options.reduced_motion && !touched { CALM_FRAME } else { FRAME }
     }
 
     fn draw_if_due(&mut self) -> anyhow::Result<()> {
         let now = self.clock.now();
-        if self.last_look.is_some_and(|last| now < last + FRAME) {
+        if self.last_look.is_some_and(|last| now < last + self.frame()) {
             return Ok(());
         }
         self.last_look = Some(now);
@@ -255,6 +301,9 @@ impl Session {
 
     fn draw(&mut self) -> anyhow::Result<()> {
         self.app.now = self.clock.now();
+        if !self.app.options.no_title {
+            self.screen.entitle(view::window_title(&self.app))?;
+        }
         self.screen.draw(&self.app)?;
         self.dirty = false;
         let now = self.clock.now();
@@ -264,6 +313,7 @@ impl Session {
     }
 
     fn terminal_event(&mut self, event: TerminalEvent) -> anyhow::Result<()> {
+        self.last_touch = self.clock.now();
         match event {
             TerminalEvent::Key(key) if self.replies.is_typed(&key, self.clock.now()) => {
                 self.handle_message(Message::Key(key))
@@ -274,7 +324,10 @@ impl Session {
                 Ok(())
             }
             TerminalEvent::Resize(width, height) => self.handle_message(Message::Resize(width, height)),
-            _ => Ok(()),
+            TerminalEvent::Mouse(event) => self.handle_message(Message::Mouse(event)),
+            TerminalEvent::FocusGained => self.handle_message(Message::WindowFocus(true)),
+            TerminalEvent::FocusLost => self.handle_message(Message::WindowFocus(false)),
+            TerminalEvent::Key(_) => Ok(()),
         }
     }
 
@@ -307,6 +360,30 @@ impl Session {
         self.handle_message(Message::Tools(event))
     }
 
+    fn session_event(&mut self, event: Option<SessionEvent>) -> anyhow::Result<()> {
+        let event = event.unwrap_or_else(|| {
+            self.sessions = None;
+            self.app.options.sessions.on = false;
+            SessionEvent::Trouble("not saved: the keeper of the sessions ended".into())
+        });
+        self.handle_message(Message::Sessions(event))
+    }
+
+    /// The last words, where the screen was: whether what was said is saved.
+    fn tell_saved(&mut self) {
+        let Some(sessions) = self.sessions.take() else { return };
+        for event in sessions.shut_down(LEAVING) {
+            let _ = update::update(&mut self.app, Message::Sessions(event), self.clock.now());
+        }
+        let words = match (&self.app.sessions.trouble, self.app.sessions.saved) {
+            (Some(why), _) => sanitize::visible(why).into_owned(),
+            (None, true) => "saved; glassbox -c resumes".to_owned(),
+            (None, false) => return,
+        };
+        // The terminal may be gone.
+        let _ = writeln!(std::io::stderr(), "{words}");
+    }
+
     fn handle_message(&mut self, message: Message) -> anyhow::Result<()> {
         self.dirty = true;
         let effects = update::update(&mut self.app, message, self.clock.now());
@@ -333,6 +410,12 @@ impl Session {
                     let _ = tools.commands.send(command);
                 }
             }
+            Effect::Sessions(command) => {
+                if let Some(sessions) = &self.sessions {
+                    // A dead keeper shows itself by the end of its events.
+                    let _ = sessions.commands.send(command);
+                }
+            }
             Effect::Open(name) => self.open(&name)?,
             Effect::Copy(text) => {
                 let copied = self.copy(text);
@@ -348,6 +431,22 @@ impl Session {
                     let _ = append_history(path, &text);
                 }
             }
+            Effect::ListFolder(path) => self.errands.list_folder(path),
+            Effect::ReadFile(path) => self.errands.read_file(path),
+            Effect::Glob(pattern) => self.errands.glob(pattern),
+            Effect::Mouse(on) => self.screen.report_mouse(on)?,
+            Effect::ReadTheme(name) => {
+                let theme = own::read_theme(&name, self.app.options.themes.as_deref(), self.app.theme.depth);
+                self.handle_message(Message::ThemeRead { name, theme })?;
+            }
+            Effect::Keep(text) => {
+                if let Some(Err(why)) = self.app.options.layout.as_deref().map(|path| own::keep(path, &text))
+                {
+                    self.app.say(format!("the layout is not kept: {why}"));
+                }
+            }
+            Effect::Bell => self.screen.bell()?,
+            Effect::Notify(text) => self.screen.notify(&text)?,
             Effect::Edit(text) => self.away = Some(Away::Editor(text)),
             Effect::Suspend => self.away = Some(Away::Shell),
             Effect::Redraw => {
@@ -403,6 +502,13 @@ async fn next_fetch(fetch: &mut Option<UnboundedReceiver<FetchEvent>>) -> Option
 async fn next_tool(tools: &mut Option<ToolHandle>) -> Option<ToolEvent> {
     match tools {
         Some(tools) => tools.events.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_session(sessions: &mut Option<SessionHandle>) -> Option<SessionEvent> {
+    match sessions {
+        Some(sessions) => sessions.events.recv().await,
         None => std::future::pending().await,
     }
 }

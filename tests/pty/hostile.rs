@@ -181,6 +181,8 @@ impl vte::Perform for Watch {
             ([], 'm') => !numbers.iter().any(|n| matches!(n, 6 | 8)) && numbers[0] != 5,
             ([], 'H') => true,
             (b"?", 'h' | 'l') => matches!(numbers[..], [25] | [2026]),
+            // The window's title is kept by the terminal and comes back.
+            ([], 't') => matches!(numbers[..], [22 | 23, 0]),
             _ => false,
         };
         if !is_ours {
@@ -191,7 +193,10 @@ impl vte::Perform for Watch {
 
     fn osc_dispatch(&mut self, params: &[&[u8]], _: bool) {
         let parts: Vec<_> = params.iter().map(|p| String::from_utf8_lossy(p)).collect();
-        self.refuse(format!("OSC {parts:?}"));
+        // Our own title; a foreign one would be nothing but what the payload says.
+        if parts.len() < 2 || parts[0] != "2" || parts[1] == "owned" {
+            self.refuse(format!("OSC {parts:?}"));
+        }
     }
 
     fn esc_dispatch(&mut self, _: &[u8], _: bool, byte: u8) {

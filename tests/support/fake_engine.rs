@@ -3,8 +3,12 @@
 
 #[path = "fake_debugger.rs"]
 mod debugger;
+#[path = "fake_inspect.rs"]
+mod inspect;
 #[path = "fake_script.rs"]
 mod script;
+#[path = "fake_whatif.rs"]
+mod whatif;
 
 use glassbox::protocol::*;
 pub use script::model_info;
@@ -20,6 +24,8 @@ const VOCAB: usize = 49_152;
 
 pub struct FakeEngine {
     sequences: Vec<Sequence>,
+    /// Those that have ended, to be forked.
+    finished: Vec<Sequence>,
     blocks: Vec<BlockView>,
     /// As they were after the step before.
     blocks_before: Vec<BlockView>,
@@ -39,6 +45,8 @@ pub struct FakeEngine {
     kv_events: Vec<KvEvent>,
     pub tiers: Vec<TierView>,
     pub memory: MemoryPlan,
+    /// Told instead of the tree of what is cached.
+    pub tree: Option<CacheTree>,
 }
 
 pub struct Sequence {
@@ -63,12 +71,14 @@ pub struct Sequence {
     preemptions: u32,
     arrived: u64,
     first: Option<u64>,
+    priority: i32,
 }
 
 impl Default for FakeEngine {
     fn default() -> Self {
         Self {
             sequences: Vec::new(),
+            finished: Vec::new(),
             blocks: vec![BlockView::default(); BLOCKS],
             blocks_before: vec![BlockView::default(); BLOCKS],
             counters: Counters::default(),
@@ -85,6 +95,7 @@ impl Default for FakeEngine {
             kv_events: Vec::new(),
             tiers: Vec::new(),
             memory: MemoryPlan::default(),
+            tree: None,
         }
     }
 }
@@ -113,9 +124,10 @@ impl FakeEngine {
                 self.allowed += n;
                 Vec::new()
             }
-            Command::SetPriority(_) | Command::WhatIf(_) | Command::Count(_) | Command::Inspect(_) => {
-                Vec::new()
-            }
+            Command::SetPriority(wanted) => self.set_priority(wanted),
+            Command::Inspect(what) => self.inspect(what),
+            Command::WhatIf(asked) => self.what_if(*asked),
+            Command::Count(count) => vec![self.count(&count)],
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(request) => self.fork(&request),
             Command::Break(on) => {
@@ -167,7 +179,7 @@ impl FakeEngine {
             block_size: BLOCK,
             bytes_per_block: BLOCK * 23_040,
             blocks: self.blocks.clone(),
-            free: BLOCKS - owned - cached,
+            free: self.blocks.len() - owned - cached,
             cached,
             owned,
             tiers: self.tiers.clone(),
@@ -187,7 +199,7 @@ impl FakeEngine {
             blocks: s.blocks.clone(),
             params: s.params.clone(),
             preemptions: s.preemptions,
-            priority: 0,
+            priority: s.priority,
         };
         Snapshot {
             step: self.step,
@@ -211,15 +223,28 @@ impl FakeEngine {
         vec![Event::Paused(pause)]
     }
 
-    fn submit(&mut self, request: &Request) -> Vec<Event> {
-        let (text, turns) = match &request.prompt {
+    /// A token is four bytes, and a prompt has 24 besides.
+    fn count(&self, count: &Count) -> Event {
+        let tokens = match &count.what {
+            Counted::Prompt(request) => vec![24 + Self::text_of(request).0.len() / 4],
+            Counted::Texts(texts) => texts.iter().map(|text| text.len().div_ceil(4)).collect(),
+        };
+        Event::Counted { ticket: count.ticket, tokens: Ok(tokens) }
+    }
+
+    fn text_of(request: &Request) -> (String, usize) {
+        match &request.prompt {
             Prompt::Chat(messages) => {
                 let all: String = messages.iter().map(|m| m.content.as_str()).collect();
                 (all, messages.len())
             }
             Prompt::Text(text) => (text.clone(), 1),
             Prompt::Tokens(ids) => (format!("{ids:?}"), 1),
-        };
+        }
+    }
+
+    fn submit(&mut self, request: &Request) -> Vec<Event> {
+        let (text, turns) = Self::text_of(request);
         let prompt = 24 + text.len() / 4;
         if prompt > 8192 {
             let message =
@@ -273,6 +298,7 @@ impl FakeEngine {
             preemptions: 0,
             arrived: self.step,
             first: None,
+            priority: 0,
         }
     }
 
@@ -465,11 +491,13 @@ impl FakeEngine {
         let (ended, left): (Vec<_>, Vec<_>) = self.sequences.drain(..).partition(|s| done(s));
         self.sequences = left;
         let mut events = Vec::new();
-        for s in ended {
+        for mut s in ended {
             self.free(&s.blocks);
+            s.blocks.clear();
             self.counters.requests_finished += 1;
             let outcome = Box::new(self.outcome(Some(&s), reason.clone(), &s.params));
             events.push(Event::Finished { seq: s.seq, outcome });
+            self.finished.push(s);
         }
         self.own();
         events

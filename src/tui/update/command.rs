@@ -1,12 +1,14 @@
 //! What slash commands do.
 
-use super::{calls, debug, engine, fork, guided, keys, models, scheduling};
+use super::{
+    attach, branch, calls, compare, debug, engine, fork, guided, keymap, keys, layout, models, overlay,
+    params, resume, scheduling, sessions, tabs, take, theme,
+};
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
 use crate::tui::app::{App, Effect, Focus};
 use crate::tui::chat::{Chat, Level};
 use crate::tui::format;
-use crate::tui::overlay::Overlay;
 use crate::tui::panels::{Panel, SizeClass};
 use crate::tui::slash::Slash;
 
@@ -15,16 +17,31 @@ const MAX_PARALLEL: u32 = 16;
 
 pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Effect>) {
     match command {
-        Slash::Help => app.overlay = Some(Overlay::Help { scroll: 0 }),
+        Slash::Help => overlay::help(app),
         Slash::Exit => effects.push(Effect::Quit),
         Slash::Clear => new_chat(app, effects),
+        Slash::New => tabs::open(app),
+        Slash::Tab => tabs::command(app, arguments, effects),
+        Slash::Sessions => sessions::list(app, arguments, effects),
+        Slash::Rename => sessions::rename(app, arguments),
+        Slash::Save => sessions::tell(app),
+        Slash::Duplicate => sessions::duplicate(app),
+        Slash::Export => sessions::export(app, arguments, effects),
+        Slash::Import => sessions::import(app, arguments, effects),
         Slash::Model => {
             effects.push(Effect::ListModels);
             models::choose(app, arguments, effects);
         }
         Slash::System => system(app, arguments),
         Slash::Set => set_named(app, arguments, effects),
-        Slash::Regenerate => engine::regenerate(app, effects),
+        Slash::Regenerate => branch::regenerate(app, effects),
+        Slash::Edit => branch::edit(app, arguments),
+        Slash::Version => branch::version(app, arguments),
+        Slash::Continue => resume::resume(app, effects),
+        Slash::Compare => compare::run(app, arguments, effects),
+        Slash::Read => attach::read(app, arguments, effects),
+        Slash::Glob => attach::glob(app, arguments, effects),
+        Slash::Take => take::run(app, arguments),
         Slash::Stop => keys::stop(app, effects),
         Slash::Parallel => parallel(app, arguments, effects),
         Slash::Beam => beam(app, arguments),
@@ -39,6 +56,10 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         Slash::Why => debug::why(app, arguments),
         Slash::Fork => fork::fork(app, arguments, effects),
         Slash::Panel => panel(app, arguments),
+        Slash::Layout => layout::command(app, arguments),
+        Slash::Theme => theme::command(app, arguments, effects),
+        Slash::Mouse => mouse(app, arguments, effects),
+        Slash::Keys => keymap::tell(app),
         Slash::Kv => kv(app, arguments, effects),
         Slash::Stats => stats(app),
         Slash::Context => context(app),
@@ -65,9 +86,8 @@ pub fn set(app: &mut App, spec: &'static ParamSpec, typed: &str, effects: &mut V
     let mut changed = app.params.clone();
     match spec.parse(&mut changed, typed).and_then(|()| changed.check()) {
         Ok(()) => {
-            app.params = changed;
-            app.say(format!("{} {}", spec.name, (spec.get)(&app.params)));
-            keys::params_changed(app, spec.name, effects);
+            app.say(format!("{} {}", spec.name, (spec.get)(&changed)));
+            params::put(app, changed, &[spec.name], effects);
         }
         Err(why) => app.chat.note(Level::Bad, why.to_string()),
     }
@@ -87,6 +107,7 @@ pub fn step(app: &mut App, n: u32, effects: &mut Vec<Effect>) {
 
 fn new_chat(app: &mut App, effects: &mut Vec<Effect>) {
     keys::stop(app, effects);
+    sessions::leave_chat(app, effects);
     app.chat = Chat { thoughts_open: app.chat.thoughts_open, ..Chat::default() };
     app.chat.scroll = None;
 }
@@ -198,6 +219,21 @@ fn panel(app: &mut App, arguments: &str) {
     app.focus = Focus::Input;
 }
 
+fn mouse(app: &mut App, typed: &str, effects: &mut Vec<Effect>) {
+    app.mouse = match typed {
+        "" => !app.mouse,
+        "on" => true,
+        "off" => false,
+        other => return app.chat.note(Level::Bad, format!("/mouse takes on or off, not {other:?}")),
+    };
+    app.pointer = Default::default();
+    effects.push(Effect::Mouse(app.mouse));
+    app.say(match app.mouse {
+        true => "the mouse is glassbox's; with Shift it marks text as the terminal does",
+        false => "the mouse is the terminal's; /mouse on takes it again",
+    });
+}
+
 fn kv(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
     if arguments == "reset" {
         effects.push(Effect::Send(Command::ResetPrefixCache));
@@ -238,7 +274,7 @@ fn stats(app: &mut App) {
         format::millis(t.ttft_ms),
         format::millis(t.itl_ms_mean),
         format::millis(t.tpot_ms),
-        format::rate(t.tokens_per_second),
+        format::rate_in_full(t.tokens_per_second),
         format::rate(t.prompt_tokens_per_second),
         format::millis(t.queue_ms),
         format::millis(t.e2el_ms),

@@ -1,8 +1,12 @@
 //! What keys do.
 
-use super::{calls, command, engine, models, overlay, replay, scheduling};
-use crate::protocol::{Command, PARAMS, ParamKind, SCHEDULING, SequenceState};
+use super::{
+    attach, branch, branches, calls, command, counting, engine, kv, layout, models, overlay, palette, params,
+    replay, requests, sampling, scheduling, sessions, tabs,
+};
+use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
+use crate::tui::branches::has_branches;
 use crate::tui::keymap::Action;
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::{Panel, SizeClass};
@@ -12,6 +16,8 @@ use std::time::Duration;
 
 /// A second press within this counts as a second press.
 const TWICE: Duration = Duration::from_millis(1_500);
+/// Steps that a page key goes back or forth.
+const STRIDE: isize = 10;
 /// Sent by Enter on an empty input before anything was said.
 pub const EXAMPLE: &str = "Why is the sky blue?";
 
@@ -19,6 +25,7 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
     if key.kind == KeyEventKind::Release {
         return;
     }
+    app.pointer.selection = None;
     if calls::key(app, key, effects) {
         return;
     }
@@ -38,6 +45,7 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
         Some(action) => act(app, action, key, effects),
         None if app.overlay.is_some() => app.overlay = None,
         None if app.focus == Focus::Input => {
+            attach::wait(app);
             app.composer.key(key);
             app.completion = 0;
         }
@@ -79,13 +87,21 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::QuitIfEmpty => app.composer.delete_next_char(),
         Action::Suspend => effects.push(Effect::Suspend),
         Action::Redraw => effects.push(Effect::Redraw),
-        Action::Palette => overlay::palette(app),
-        Action::NextTab => app.switch_tab((app.tabs.active() + 1) % app.tabs.len()),
-        Action::PreviousTab => app.switch_tab((app.tabs.active() + app.tabs.len() - 1) % app.tabs.len()),
+        Action::Palette => palette::open(app),
+        Action::NextTab | Action::PreviousTab | Action::CloseTab if tabs::belongs_to_the_draft(app, key) => {
+            app.composer.key(key);
+        }
+        Action::NextTab => tabs::go_by(app, 1),
+        Action::PreviousTab => tabs::go_by(app, app.tabs.len() - 1),
+        Action::NewTab => tabs::open(app),
+        Action::CloseTab => tabs::close(app, effects),
+        Action::Sessions => sessions::list(app, "", effects),
         Action::Help => overlay::toggle_help(app),
         Action::ToggleThoughts => app.chat.thoughts_open = !app.chat.thoughts_open,
         Action::ChooseModel => command::run(app, slash::Slash::Model, "", effects),
-        Action::Regenerate => engine::regenerate(app, effects),
+        Action::Regenerate => branch::regenerate(app, effects),
+        Action::NextVersion => branch::beside(app, 1),
+        Action::PreviousVersion => branch::beside(app, -1),
         Action::NewChat => command::run(app, slash::Slash::Clear, "", effects),
         Action::TogglePause => hold(app, !app.paused, effects),
         Action::Resume => hold(app, false, effects),
@@ -93,11 +109,11 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::StepBack => replay::back(app, effects),
         Action::Slower => replay::change_speed(app, 0.5, effects),
         Action::Faster => replay::change_speed(app, 2.0, effects),
-        Action::NextFocus if completing => complete(app),
+        Action::NextFocus if completing => complete(app, effects),
         Action::NextFocus => move_focus(app, 1),
         Action::PreviousFocus => move_focus(app, -1),
-        Action::PageUp => scroll(app, -(page(app) as isize)),
-        Action::PageDown => scroll(app, page(app) as isize),
+        Action::PageUp => page_by(app, -1),
+        Action::PageDown => page_by(app, 1),
         Action::ScrollTop => app.chat.scroll = Some(0),
         Action::ScrollBottom => app.chat.scroll = None,
         Action::HistoryBack if completing => move_completion(app, -1),
@@ -106,15 +122,49 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::HistoryForward => app.composer.down(),
         Action::SearchHistory => app.composer.recall_start(),
         Action::OpenEditor => effects.push(Effect::Edit(app.composer.whole_text())),
+        Action::Undo => app.composer.undo(),
+        Action::Redo => app.composer.redo(),
+        Action::ExpandChip => app.composer.expand_chip(),
         Action::ClearToLineStart => app.composer.clear_to_line_start(),
         Action::TogglePanel(panel) => toggle_panel(app, panel),
         Action::Zoom => app.panels.zoomed = !app.panels.zoomed,
+        Action::PanelUp | Action::PanelDown | Action::PanelLeft | Action::PanelRight => {
+            layout::act(app, action);
+        }
+        Action::Narrower | Action::Wider | Action::Shorter | Action::Taller => layout::act(app, action),
         Action::NextSequence => next_sequence(app, effects),
         Action::EditValue => begin_typing(app, key),
         Action::EditSettings => edit_settings(app),
+        Action::EarlierToken => sampling::step_token(app, false, effects),
+        Action::LaterToken => sampling::step_token(app, true, effects),
+        Action::NewestToken => sampling::follow(app, effects),
+        Action::NextStage => sampling::step_stage(app, true),
+        Action::PreviousStage => sampling::step_stage(app, false),
+        Action::Try => sampling::toggle_trial(app, effects),
+        Action::ApplyTried => sampling::apply_tried(app, effects),
+        Action::UndoParameter => params::undo(app, effects),
+        Action::RedoParameter => params::redo(app, effects),
+        Action::ResetParameter => sampling::reset(app, effects),
+        Action::FindParameter => sampling::find(app),
+        Action::SamplingPresets => sampling::presets(app),
         Action::AddBreakpoint => begin_command(app, "/break "),
         Action::BeginCommand => begin_command(app, "/"),
         Action::Answer(reply) => calls::answer(app, reply, effects),
+        Action::NextColours => kv::next_colours(app),
+        Action::ToggleDense => kv::toggle_dense(app),
+        Action::ToggleTree => kv::toggle_tree(app),
+        Action::Fold if app.panels.kv.tree => app.panels.kv.fold(),
+        Action::Fold if key.code == KeyCode::Char(' ') => hold(app, !app.paused, effects),
+        Action::Fold => {}
+        Action::NextRow => requests::choose(app, 1),
+        Action::PreviousRow => requests::choose(app, -1),
+        Action::Inspect if app.panels.batch.settings => begin_typing(app, key),
+        Action::Inspect => requests::inspect(app),
+        Action::CancelRequest => requests::cancel(app, effects),
+        Action::RaisePriority => requests::reprioritise(app, 1, effects),
+        Action::LowerPriority => requests::reprioritise(app, -1, effects),
+        Action::TraceRow => requests::trace(app, effects),
+        Action::GoToBranch => branches::go(app),
         Action::Down | Action::Up | Action::First | Action::Last | Action::Decrease | Action::Increase => {
             in_panel(app, action, effects)
         }
@@ -136,6 +186,9 @@ pub fn toggle_panel(app: &mut App, panel: Panel) {
         app.say("panels need the full screen: glassbox --ui full");
     } else if app.class() == SizeClass::Tiny {
         app.say("the window is too small for panels");
+    } else if app.panels.presenting && app.panels.open(app.class()).contains(&panel) {
+        // There it is chosen, not hidden.
+        app.focus = Focus::Panel(panel);
     } else if app.panels.toggle(app.class(), panel) {
         app.focus = Focus::Panel(panel);
     } else if app.focus == Focus::Panel(panel) {
@@ -175,37 +228,50 @@ pub fn stop(app: &mut App, effects: &mut Vec<Effect>) {
     }
 }
 
-/// New sampling parameters, in force from the next token on.
-pub fn params_changed(app: &mut App, name: &'static str, effects: &mut Vec<Effect>) {
-    remember_set(app, name);
-    for id in app.chat.running() {
-        effects.push(Effect::Send(Command::SetParams(id, Box::new(app.params.clone()))));
-    }
-}
-
 /// That this session set it, for those who ask where a value is from.
 pub fn remember_set(app: &mut App, name: &'static str) {
+    app.set_by_preset.remove(name);
     if !app.set_here.contains(&name) {
         app.set_here.push(name);
     }
 }
 
-fn submit(app: &mut App, effects: &mut Vec<Effect>) {
+pub fn submit(app: &mut App, effects: &mut Vec<Effect>) {
     let chosen = completion::offered(app).into_iter().nth(app.completion);
     if let Some(choice) = chosen.filter(|choice| choice.eager || app.completion > 0) {
+        if let Some(path) = &choice.file {
+            return attach::choose(app, path, effects);
+        }
         app.composer.set(&choice.line);
     }
     app.completion = 0;
     if app.composer.text().trim().is_empty() {
         return submit_nothing(app, effects);
     }
-    let text = app.composer.take();
-    effects.push(Effect::Remember(text.clone()));
+    let is_message = matches!(slash::read(&app.composer.text()), slash::Line::Message(_));
+    if is_message && (attach::holds(app, effects) || counting::refuses(app)) {
+        return;
+    }
+    attach::sent(app);
+    let written = app.composer.take();
+    effects.push(Effect::Remember(written.typed));
     // What comes of it stands at the end.
     app.chat.scroll = None;
-    let text = text.trim_end();
+    // A command begins the line; files are not in front of it.
+    let text = if is_message { &written.whole } else { &written.shown }.trim_end();
+    match slash::read(&written.shown) {
+        slash::Line::Message(_) => {
+            let escaped =
+                |text: &str| attach::unescaped(text.strip_prefix("//").map_or(text, |_| &text[1..]));
+            branch::submit(app, &escaped(text), &escaped(written.shown.trim_end()), effects);
+        }
+        _ => command_line(app, text, effects),
+    }
+}
+
+fn command_line(app: &mut App, text: &str, effects: &mut Vec<Effect>) {
     match slash::read(text) {
-        slash::Line::Message(message) => engine::submit(app, message, effects),
+        slash::Line::Message(_) => {}
         slash::Line::Command(name, arguments) => command::run(app, name, arguments, effects),
         slash::Line::Unknown { name, nearest } => command::unknown(app, name, nearest),
     }
@@ -213,19 +279,25 @@ fn submit(app: &mut App, effects: &mut Vec<Effect>) {
 
 /// Enter alone: accept what is offered.
 fn submit_nothing(app: &mut App, effects: &mut Vec<Effect>) {
-    if let Some(name) = app.offer().map(|m| m.name.clone()) {
+    if app.chat.editing.is_some() {
+        app.say("nothing is written; Esc leaves the message as it was");
+    } else if let Some(name) = app.offer().map(|m| m.name.clone()) {
         models::fetch(app, &name, effects);
     } else if app.ready().is_some() && app.chat.turns().next().is_none() {
-        engine::submit(app, EXAMPLE, effects);
+        engine::submit(app, EXAMPLE, EXAMPLE, effects);
     }
 }
 
 fn escape(app: &mut App, effects: &mut Vec<Effect>) {
     let twice = app.last_escape.replace(app.now).is_some_and(|at| app.now - at < TWICE);
-    if app.overlay.take().is_some() {
+    if app.overlay.is_some() {
+        overlay::close(app);
+    } else if sampling::leave_trial(app) {
     } else if app.focus != Focus::Input {
         app.focus = Focus::Input;
         app.panels.zoomed = false;
+    } else if app.chat.editing.is_some() {
+        branch::leave(app);
     } else if answers(app) {
         stop(app, effects);
     } else if app.fetch.is_some() {
@@ -256,9 +328,12 @@ fn interrupt(app: &mut App, effects: &mut Vec<Effect>) {
     }
 }
 
-fn complete(app: &mut App) {
+fn complete(app: &mut App, effects: &mut Vec<Effect>) {
     let offered = completion::offered(app);
     if let Some(choice) = offered.get(app.completion.min(offered.len().saturating_sub(1))) {
+        if let Some(path) = &choice.file {
+            return attach::choose(app, path, effects);
+        }
         app.composer.set(&format!("{} ", choice.line));
         app.completion = 0;
     }
@@ -272,9 +347,9 @@ fn move_completion(app: &mut App, by: isize) {
 /// Input, then the open panels in order, and round.
 fn move_focus(app: &mut App, by: isize) {
     app.overlay = None;
-    let open = app.panels.open(app.class());
-    let stops: Vec<Focus> =
-        std::iter::once(Focus::Input).chain(open.iter().map(|p| Focus::Panel(*p))).collect();
+    let class = app.class();
+    let open = if class == SizeClass::Tiny { vec![] } else { app.panels.layout(class).stops() };
+    let stops: Vec<Focus> = std::iter::once(Focus::Input).chain(open.into_iter().map(Focus::Panel)).collect();
     let at = stops.iter().position(|f| *f == app.focus).unwrap_or(0) as isize;
     app.focus = stops[(at + by).rem_euclid(stops.len() as isize) as usize];
     app.panels.scroll = 0;
@@ -285,10 +360,22 @@ fn page(app: &App) -> usize {
     app.shown.get().1.saturating_sub(2).max(1)
 }
 
+/// A page of the panel in focus that has pages, else of the transcript.
+fn page_by(app: &mut App, direction: isize) {
+    match app.focus {
+        Focus::Panel(Panel::Kv) if app.overlay.is_none() => kv::page(app, direction),
+        Focus::Panel(Panel::Batch) if app.overlay.is_none() && !app.panels.batch.settings => {
+            let last = app.meter.steps.len().saturating_sub(1);
+            let back = &mut app.panels.batch.step_back;
+            *back = back.saturating_add_signed(-direction * STRIDE).min(last);
+        }
+        _ => scroll(app, direction * page(app) as isize),
+    }
+}
+
 pub fn scroll(app: &mut App, by: isize) {
-    if let Some(Overlay::Help { scroll }) = &mut app.overlay {
-        *scroll = scroll.saturating_add_signed(by);
-        return;
+    if let Some(Overlay::Help(help)) = &mut app.overlay {
+        return help.scroll_by(by);
     }
     let (total, view) = app.shown.get();
     let end = total.saturating_sub(view);
@@ -312,24 +399,27 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
     let Focus::Panel(panel) = app.focus else { return };
     match panel {
         Panel::Sampling => match action {
-            Action::Decrease => nudge(app, -1.0, effects),
-            Action::Increase => nudge(app, 1.0, effects),
+            Action::Decrease => sampling::nudge(app, -1.0, effects),
+            Action::Increase => sampling::nudge(app, 1.0, effects),
             _ => app.panels.sampling.param = moved(app.panels.sampling.param, action, 1, PARAMS.len()),
         },
-        Panel::Kv => {
-            let blocks = app.snapshot.kv.blocks.len();
-            let row = app.kv_row.get();
-            app.panels.kv.block = moved(app.panels.kv.block, action, row, blocks);
-        }
+        Panel::Kv => kv::moved(app, action),
         Panel::Batch if app.panels.batch.settings => match action {
             Action::Decrease => scheduling::nudge(app, false, effects),
             Action::Increase => scheduling::nudge(app, true, effects),
             _ => app.panels.batch.setting = moved(app.panels.batch.setting, action, 1, SCHEDULING.len()),
         },
         Panel::Batch => {
+            // Left on the strip is older, as down in the list is.
+            let action = match action {
+                Action::Decrease => Action::Down,
+                Action::Increase => Action::Up,
+                other => other,
+            };
             let steps = app.meter.steps.len();
             app.panels.batch.step_back = moved(app.panels.batch.step_back, action, 1, steps);
         }
+        Panel::Beams if has_branches(&app.chat) => branches::moved(app, action),
         Panel::Beams | Panel::Reasoning | Panel::Metrics => {
             app.panels.scroll = moved(app.panels.scroll, action, 1, app.parsed.len().max(64));
         }
@@ -337,7 +427,7 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
 }
 
 /// `at` after a movement among `length` places, `row` of them in a row.
-fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
+pub fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
     let to = match action {
         Action::Down => at.saturating_add(row),
         Action::Up => at.saturating_sub(row),
@@ -350,44 +440,14 @@ fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
     to.min(length.saturating_sub(1))
 }
 
-/// One press of an arrow on the selected parameter.
-fn nudge(app: &mut App, direction: f64, effects: &mut Vec<Effect>) {
-    use crate::protocol::ParamValue::{Choice, List, None as Unset, Real, Whole};
-    if replay::is_as_recorded(app) {
-        return;
-    }
-    let Some(spec) = PARAMS.get(app.panels.sampling.param) else { return };
-    let value = match (spec.get)(&app.params) {
-        Real(x) if direction < 0.0 && f64::from(x) <= spec.min && spec.optional => Unset,
-        Real(x) => {
-            let moved = (f64::from(x) + direction * spec.step).clamp(spec.min, spec.max);
-            Real((moved * 1e4).round() as f32 / 1e4)
-        }
-        Choice(name) => Choice(spec.choice_beside(name, direction > 0.0)),
-        List(_) => return app.say("enter types it: words with spaces between, texts in double quotes"),
-        Whole(x) if direction < 0.0 && x as f64 <= spec.min && spec.optional => Unset,
-        Whole(x) => Whole(x.saturating_add_signed(direction as i64).max(spec.min as u64)),
-        Unset if direction > 0.0 && spec.kind == ParamKind::Real => Real(spec.min as f32),
-        Unset if direction > 0.0 => Whole(spec.min as u64),
-        Unset => return,
-    };
-    let mut changed = app.params.clone();
-    match spec.set(&mut changed, value).and_then(|()| changed.check()) {
-        Ok(()) => {
-            app.params = changed;
-            params_changed(app, spec.name, effects);
-        }
-        Err(why) => app.say(why.to_string()),
-    }
-}
-
 fn begin_typing(app: &mut App, key: KeyEvent) {
     let takes_values = match app.focus {
         Focus::Panel(Panel::Sampling) => true,
         Focus::Panel(Panel::Batch) => app.panels.batch.settings,
         _ => false,
     };
-    if takes_values && key.code == KeyCode::Enter && !replay::is_as_recorded(app) {
+    let tries = app.panels.sampling.trial.is_some() && app.focus == Focus::Panel(Panel::Sampling);
+    if takes_values && key.code == KeyCode::Enter && (tries || !replay::is_as_recorded(app)) {
         app.panels.typing = Some(String::new());
     }
 }
@@ -447,7 +507,7 @@ fn typing(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
                 }
                 _ => {
                     if let Some(spec) = PARAMS.get(app.panels.sampling.param) {
-                        command::set(app, spec, &typed, effects);
+                        sampling::typed(app, spec, &typed, effects);
                     }
                 }
             }

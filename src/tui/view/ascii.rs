@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 
 /// Each row: what is drawn, and what stands in for it.
-const REPLACEMENTS: [(&str, &str); 24] = [
+const REPLACEMENTS: [(&str, &str); 28] = [
     ("─━╌", "-"),
     ("│┃▎‖", "|"),
     ("╭╮╰╯┌┐└┘├┤┬┴┼", "+"),
@@ -22,11 +22,15 @@ const REPLACEMENTS: [(&str, &str); 24] = [
     ("·•", "-"),
     ("…", "~"),
     ("›▸→◀‹▶", ">"),
+    ("◁", "<"),
     ("▾↓", "v"),
     ("↑", "^"),
     ("✂", "x"),
     ("●✓☑◆", "*"),
     ("◇", "o"),
+    ("◈", "@"),
+    ("▲", "^"),
+    ("←", "<"),
     ("×", "x"),
 ];
 

@@ -202,6 +202,7 @@ pub fn draw(app: &App, above: &Above, buf: &mut Buffer) -> Option<Position> {
         Some(_) => over(app, buf),
         None => under(app, above, buf),
     };
+    app.theme.paint(app.options.background, buf);
     settle::settle(buf);
     if app.options.ascii {
         super::ascii::replace(buf);
@@ -241,6 +242,7 @@ fn status(app: &App, area: Rect, buf: &mut Buffer) {
 pub fn page(app: &App, lines: &[Line<'static>], width: u16) -> Buffer {
     let mut page = Buffer::empty(Rect::new(0, 0, width, lines.len() as u16));
     paint::lines(lines, page.area, &mut page);
+    app.theme.paint(app.options.background, &mut page);
     settle::settle(&mut page);
     if app.options.ascii {
         super::ascii::replace(&mut page);
