@@ -1,7 +1,7 @@
 //! `--ui inline`: the terminal keeps its scrollback, and in it the conversation: everything once, in
 //! order, whatever the window does meanwhile.
 
-use super::terminal::{Terminal, demo};
+use super::terminal::{STARTING, Terminal, demo};
 use portable_pty::CommandBuilder;
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ fn the_conversation_stays_in_the_scrollback_once_and_in_order() {
         terminal.send(b"Why is it blue?\r");
         terminal.wait_for("119 tok");
         terminal.wait_for("F1 help");
+        terminal.wait_for("› Message");
+        terminal.wait_for("tok/s · TTFT 8.0 ms · T0.8");
         let mut wanted = vec!["before", "ready in", "› Why is it blue?"];
         wanted.extend(ANSWER);
         wanted.extend(["F1 help", "› Message", "smollm2-135m Q4_1"]);
@@ -210,6 +212,7 @@ fn where_lines_are_wrapped_anew_other_sizes_lose_nothing_and_leave_nothing_behin
     // tmux keeps its lines when it gets narrower, as most terminals do; it needs no terminal itself.
     let socket = format!("glassbox-inline-{}", std::process::id());
     let tmux = |arguments: &[&str]| {
+        let _starting = STARTING.lock().unwrap_or_else(|e| e.into_inner());
         let output = std::process::Command::new("tmux")
             .args(["-L", &socket, "-f", "/dev/null"])
             .args(arguments)
