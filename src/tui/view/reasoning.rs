@@ -5,6 +5,7 @@ use crate::protocol::Channel;
 use crate::tui::app::{App, ParsedToken};
 use crate::tui::format;
 use crate::tui::history;
+use crate::tui::sanitize;
 use crate::tui::theme::Role;
 use ratatui::text::{Line, Span};
 
@@ -36,8 +37,8 @@ fn calls(app: &App, width: usize) -> Vec<Line<'static>> {
     let all = answer.tool_calls.iter().enumerate().skip(newest);
     all.map(|(i, call)| {
         let more = if forming && i + 1 == answer.tool_calls.len() { "…" } else { "" };
-        let text =
-            format!("call {} {} {}", i + 1, call.name, format::quoted(&call.arguments).trim_matches('"'));
+        let name = sanitize::one_line(&call.name);
+        let text = format!("call {} {name} {}", i + 1, format::quoted(&call.arguments).trim_matches('"'));
         // Its end is where it grows.
         let text =
             if more.is_empty() { format::fit(&text, width) } else { tail(&text, width.saturating_sub(1)) };
