@@ -18,7 +18,6 @@ mod counting;
 mod editor;
 mod errands;
 mod files;
-
 mod format;
 mod history;
 mod hits;

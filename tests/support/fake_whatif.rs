@@ -46,7 +46,6 @@ fn draw(recorded: &SamplingTrace, params: &SamplingParams, seed: u64) -> Samplin
         phrases: &Phrases::default(),
         state: SamplerState::default(),
         draw: true,
-        keep: None,
         target: None,
         top: 0,
         beams: 0,
