@@ -83,6 +83,21 @@ fn hundred_thousand_blocks_back(bencher: Bencher, size: (u16, u16)) {
     bencher.bench_local(|| draw(&app, &mut buffer));
 }
 
+/// All panels that there is room for, over such a cache. 4 ms are the limit in release.
+#[divan::bench(args = SIZES)]
+fn every_panel(bencher: Bencher, size: (u16, u16)) {
+    let mut app = crowded(size);
+    (app.focus, app.panels.zoomed) = (Focus::Input, false);
+    let class = app.class();
+    for panel in Panel::ALL {
+        if !app.panels.open(class).contains(&panel) {
+            app.panels.toggle(class, panel);
+        }
+    }
+    let mut buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));
+    bencher.bench_local(|| draw(&app, &mut buffer));
+}
+
 /// Two thirds of 100,000 blocks are in use, by a hundred owners.
 fn crowded(size: (u16, u16)) -> App {
     let (mut app, mut engine) = streaming(size, 1);

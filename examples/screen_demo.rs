@@ -55,6 +55,7 @@ fn main() -> ExitCode {
     let options = ScreenOptions {
         sessions,
         ascii: has("--ascii"),
+        inline: has("--inline"),
         theme: after("--theme"),
         model: after("--model"),
         no_mouse: has("--no-mouse"),

@@ -5,7 +5,7 @@ use crate::archive;
 use crate::config::{
     BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags, InspectCommand,
     Known, LogitsArgs, ModelsCommand, Options, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs,
-    ScreenArgs, Settings, Sources, TemplateArgs, TokenizeArgs,
+    ScreenArgs, Settings, Sources, TemplateArgs, TokenizeArgs, Ui,
 };
 use crate::grammar::{Compiler, GrammarError, State};
 use crate::measure;
@@ -519,6 +519,10 @@ fn history(paths: &Paths) -> PathBuf {
 // ---- the screen ----
 
 fn screen(args: ScreenArgs) -> Result<Status, Quit> {
+    if args.place == Ui::None {
+        return Err(Quit::new(Status::Usage, "the chat needs a screen: --ui none has none")
+            .advise("without one: glassbox run \"Why is the sky blue?\""));
+    }
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Quit::new(Status::Usage, "the screen needs a terminal")
             .advise("in a script: glassbox run \"Why is the sky blue?\""));
@@ -553,6 +557,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
         scheduler: options.engine.scheduler.clone(),
         sessions: resumed.options,
         origins,
+        inline: args.place == Ui::Inline,
         history: context.paths().map(history),
         tool_rounds: Some(options.tool_rounds),
         fetch_without_asking: args.yes,

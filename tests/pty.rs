@@ -4,6 +4,8 @@
 
 #[path = "pty/hostile.rs"]
 mod hostile;
+#[path = "pty/inline.rs"]
+mod inline;
 #[path = "support/hostile.rs"]
 mod payloads;
 #[path = "pty/sessions.rs"]

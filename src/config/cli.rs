@@ -3,7 +3,7 @@ use super::{
     UiFlags,
 };
 use crate::protocol::SessionFormat;
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
 /// Chat with a language model in the terminal, and see the engine at work.
@@ -111,6 +111,17 @@ impl ScoreArgs {
     }
 }
 
+/// How much of the terminal the chat takes.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ui {
+    #[default]
+    Auto,
+    Full,
+    Inline,
+    /// For scripts, which have `glassbox run`.
+    None,
+}
+
 /// The screen.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ScreenArgs {
@@ -120,6 +131,15 @@ pub struct ScreenArgs {
     /// Fetch the model without asking if it is not here
     #[arg(short, long)]
     pub yes: bool,
+    /// Where the chat is drawn: on a screen of its own with all panels (full, as auto is on a terminal),
+    /// or in a few lines under what the terminal shows, which keeps its scrollback (inline)
+    #[arg(
+        long = "ui",
+        value_name = "auto|full|inline|none",
+        default_value = "auto",
+        hide_default_value = true
+    )]
+    pub place: Ui,
     /// Go on with the newest session
     #[arg(short = 'c', long = "continue", conflicts_with = "session")]
     pub resume: bool,

@@ -24,7 +24,7 @@ mod sources;
 pub use cli::{
     Against, BenchCommand, Cli, Command, DoctorArgs, ExportArgs, GrammarArgs, InspectCommand, LogitsArgs,
     ModelsCommand, PrefixArgs, ReplayArgs, ScoreArgs, ScreenArgs, SessionsCommand, SpeedArgs, TemplateArgs,
-    TokenizeArgs,
+    TokenizeArgs, Ui,
 };
 pub use compared::{Compared, Comparison};
 pub use file::ConfigError;

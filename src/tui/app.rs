@@ -350,7 +350,8 @@ impl App {
     }
 
     pub fn class(&self) -> SizeClass {
-        SizeClass::of(self.size)
+        // Inline there are no panels, however much room there is.
+        if self.options.inline { SizeClass::Tiny } else { SizeClass::of(self.size) }
     }
 
     pub fn ready(&self) -> Option<&ModelInfo> {

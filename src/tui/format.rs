@@ -118,6 +118,11 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
+/// With a decimal, to compare two runs: `148.3`.
+pub fn rate_in_full(per_second: f64) -> String {
+    if per_second.is_finite() { format!("{per_second:.1}") } else { "-".into() }
+}
+
 /// Two decimals; never `-0.00`.
 pub fn decimal(x: f32) -> String {
     let text = format!("{x:.2}");

@@ -24,6 +24,7 @@ mod find;
 mod format;
 mod history;
 mod hits;
+mod inline;
 mod kept;
 mod keyfile;
 mod keymap;

@@ -138,8 +138,7 @@ mod tests {
         let options = ScreenOptions { layout: Some(path.clone()), ..ScreenOptions::default() };
         let mut app = open(options.clone(), vec![]).unwrap();
         app.panels.toggle(SizeClass::Medium, Panel::Kv);
-        let mut kept = Kept::default();
-        kept.theme = Some("nord".into());
+        let mut kept = Kept::parse("theme = 'nord'").unwrap();
         app.panels.keep(&mut kept);
         keep(&path, &kept.text()).unwrap();
         let again = open(options, vec![]).unwrap();

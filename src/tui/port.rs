@@ -145,6 +145,8 @@ pub struct ScreenOptions {
     /// A built-in theme, or a file's stem in `themes`.
     pub theme: Option<String>,
     pub themes: Option<PathBuf>,
+    /// A few lines at the end of the terminal's own screen, and no panels.
+    pub inline: bool,
     pub background: Background,
     /// Draw with ASCII characters only.
     pub ascii: bool,

@@ -83,11 +83,18 @@ struct Session {
     seen: Arc<Snapshot>,
     /// Kept, because on X11 what was copied lives only as long as this.
     clipboard: Option<arboard::Clipboard>,
-    /// To the shell, as soon as the message is dealt with.
-    suspend: bool,
-    /// To the editor, likewise.
-    edit: Option<String>,
+    /// As soon as the message is dealt with.
+    away: Option<Away>,
     ended: Option<Ended>,
+}
+
+/// Why nobody may read keys for a while: the terminal is another's, or is asked something itself.
+enum Away {
+    Shell,
+    Editor(String),
+    /// The shell has had it meanwhile.
+    Back,
+    Resized,
 }
 
 /// What the loop woke up for.
@@ -112,7 +119,11 @@ impl Session {
     ) -> anyhow::Result<Ended> {
         // Before the first signal can come.
         let signals = Signals::new()?;
-        let screen = Screen::open(Outlet::new(std::io::stdout()), Viewport::Fullscreen)?;
+        let out = Outlet::new(std::io::stdout());
+        let screen = match app.options.inline {
+            true => Screen::open_inline(out)?,
+            false => Screen::open(out, Viewport::Fullscreen)?,
+        };
         let (panics, mut panicked) = unbounded_channel();
         let undo = screen.catch_panics(panics);
         let mut session = Session {
@@ -133,12 +144,12 @@ impl Session {
             last_touch: Duration::ZERO,
             seen: Arc::default(),
             clipboard: None,
-            suspend: false,
-            edit: None,
+            away: None,
             ended: None,
         };
         let result = session.live(&mut panicked).await;
         session.models.cancel_fetch();
+        let concluded = session.screen.conclude(&session.app);
         let left = session.screen.leave();
         undo();
         // What a call started ends with the screen.
@@ -149,7 +160,7 @@ impl Session {
         }
         session.tell_saved();
         let ended = result?;
-        left?;
+        concluded.and(left)?;
         Ok(ended)
     }
 
@@ -172,8 +183,8 @@ impl Session {
             }
             match self.wake(&mut keys, panicked).await {
                 Wake::Signal(Signal::End(number)) => return Ok(Ended::Signal(number)),
-                Wake::Signal(Signal::Stop) => self.suspend = true,
-                Wake::Signal(Signal::Continue) => self.come_back()?,
+                Wake::Signal(Signal::Stop) => self.away = Some(Away::Shell),
+                Wake::Signal(Signal::Continue) => self.away = Some(Away::Back),
                 Wake::Terminal(Some(event)) => self.terminal_event(event?)?,
                 Wake::Terminal(None) => return Ok(Ended::Quit),
                 Wake::Engine(events) => self.engine_events(events)?,
@@ -184,15 +195,10 @@ impl Session {
                 Wake::Errand(message) => self.handle_message(message)?,
                 Wake::Timer => self.time_passed()?,
             }
-            if std::mem::take(&mut self.suspend) {
-                self.screen.leave()?;
-                self.signals.suspend().await;
-                self.come_back()?;
-            }
-            if let Some(text) = self.edit.take() {
-                // Its thread would take the editor's keys.
+            if let Some(why) = self.away.take() {
+                // Its thread would take the keys, and the terminal's answers.
                 drop(keys);
-                self.edit(&text)?;
+                self.be_away(why).await?;
                 keys = EventStream::new();
             }
             self.draw_if_due()?;
@@ -200,11 +206,26 @@ impl Session {
     }
 
     /// The engine goes on meanwhile; what it reports waits.
-    fn edit(&mut self, text: &str) -> anyhow::Result<()> {
-        self.screen.leave()?;
-        let edited = editor::edit(text).map_err(|e| e.to_string());
-        self.come_back()?;
-        self.handle_message(Message::Edited(edited))
+    async fn be_away(&mut self, why: Away) -> anyhow::Result<()> {
+        match why {
+            Away::Shell => {
+                self.screen.leave()?;
+                self.signals.suspend().await;
+                self.come_back()
+            }
+            Away::Editor(text) => {
+                self.screen.leave()?;
+                let edited = editor::edit(&text).map_err(|e| e.to_string());
+                self.come_back()?;
+                self.handle_message(Message::Edited(edited))
+            }
+            Away::Back => self.come_back(),
+            Away::Resized => {
+                self.screen.find()?;
+                let (width, height) = self.screen.size()?;
+                self.handle_message(Message::Resize(width, height))
+            }
+        }
     }
 
     /// After a stop: the shell has had the terminal meanwhile.
@@ -298,6 +319,10 @@ impl Session {
                 self.handle_message(Message::Key(key))
             }
             TerminalEvent::Paste(text) => self.handle_message(Message::Paste(text)),
+            TerminalEvent::Resize(..) if self.screen.is_lost_by_resizing() => {
+                self.away = Some(Away::Resized);
+                Ok(())
+            }
             TerminalEvent::Resize(width, height) => self.handle_message(Message::Resize(width, height)),
             TerminalEvent::Mouse(event) => self.handle_message(Message::Mouse(event)),
             TerminalEvent::FocusGained => self.handle_message(Message::WindowFocus(true)),
@@ -422,8 +447,8 @@ impl Session {
             }
             Effect::Bell => self.screen.bell()?,
             Effect::Notify(text) => self.screen.notify(&text)?,
-            Effect::Edit(text) => self.edit = Some(text),
-            Effect::Suspend => self.suspend = true,
+            Effect::Edit(text) => self.away = Some(Away::Editor(text)),
+            Effect::Suspend => self.away = Some(Away::Shell),
             Effect::Redraw => {
                 self.screen.forget()?;
                 self.dirty = true;

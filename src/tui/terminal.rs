@@ -2,9 +2,10 @@
 //! reports, title, cursor. It is given back on every way out: return, error, panic, signal, suspension.
 
 use super::app::App;
+use super::inline::Inline;
 use super::view;
 use crossterm::clipboard::CopyToClipboard;
-use crossterm::cursor::{SetCursorStyle, Show};
+use crossterm::cursor::{MoveTo, SetCursorStyle, Show};
 use crossterm::event::{
     DisableBracketedPaste, DisableFocusChange, EnableBracketedPaste, EnableFocusChange,
     KeyboardEnhancementFlags, PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
@@ -15,12 +16,12 @@ use crossterm::terminal::{
     LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{execute, queue};
-use ratatui::backend::CrosstermBackend;
+use ratatui::backend::{Backend, CrosstermBackend};
 use ratatui::{Terminal, TerminalOptions, Viewport};
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Presses, releases and drags, with coordinates that have no limit. Not every movement: what moves
@@ -33,7 +34,7 @@ const TITLE_BACK: &str = "\x1b[23;0t";
 
 /// Owns the terminal while the screen is open.
 pub struct Screen<W: Write> {
-    terminal: Terminal<CrosstermBackend<W>>,
+    surface: Surface<W>,
     /// Shared with the panic hook, so that the terminal is given back once.
     taken: Arc<Taken>,
     /// As it stands in the terminal.
@@ -49,6 +50,16 @@ struct Taken {
     inside: AtomicBool,
     titled: AtomicBool,
     cursor: AtomicBool,
+    /// First row of an inline screen.
+    inline: Option<Arc<AtomicU16>>,
+}
+
+/// What is drawn on.
+enum Surface<W: Write> {
+    /// A screen of its own.
+    Full(Terminal<CrosstermBackend<W>>),
+    /// The last lines of the terminal's own.
+    Inline(CrosstermBackend<W>, Box<Inline>),
 }
 
 impl<W: Write> Screen<W> {
@@ -58,21 +69,45 @@ impl<W: Write> Screen<W> {
     /// The terminal refuses raw mode or cannot be written to; it is then as it was.
     pub fn open(out: W, viewport: Viewport) -> io::Result<Self> {
         let terminal = Terminal::with_options(CrosstermBackend::new(out), TerminalOptions { viewport })?;
-        let mut screen =
-            Self { terminal, taken: Arc::default(), title: String::new(), mouse: false, steady: false };
+        Self::entered(Surface::Full(terminal), Arc::default())
+    }
+
+    /// Takes the lines under the cursor, and leaves those above to the terminal.
+    ///
+    /// # Errors
+    /// As for `open`.
+    pub fn open_inline(out: W) -> io::Result<Self> {
+        let top = Arc::new(AtomicU16::new(0));
+        let inline = Box::new(Inline::new(top.clone()));
+        let taken = Taken { inline: Some(top), ..Taken::default() };
+        Self::entered(Surface::Inline(CrosstermBackend::new(out), inline), Arc::new(taken))
+    }
+
+    fn entered(surface: Surface<W>, taken: Arc<Taken>) -> io::Result<Self> {
+        let mut screen = Self { surface, taken, title: String::new(), mouse: false, steady: false };
         screen.enter()?;
         Ok(screen)
     }
 
+    fn out(&mut self) -> &mut CrosstermBackend<W> {
+        match &mut self.surface {
+            Surface::Full(terminal) => terminal.backend_mut(),
+            Surface::Inline(out, _) => out,
+        }
+    }
+
     /// Also after the process was stopped: whatever the terminal has become, it is ours again.
+    /// Nobody may be reading keys meanwhile.
     pub fn enter(&mut self) -> io::Result<()> {
         self.taken.inside.store(true, Ordering::SeqCst);
         // Raw mode is remembered per process; after a stop the shell has undone it behind our back.
         let _ = disable_raw_mode();
         enable_raw_mode().or_else(without_a_terminal)?;
+        if let Surface::Full(terminal) = &mut self.surface {
+            execute!(terminal.backend_mut(), EnterAlternateScreen)?;
+        }
         execute!(
-            self.terminal.backend_mut(),
-            EnterAlternateScreen,
+            self.out(),
             EnableBracketedPaste,
             EnableFocusChange,
             // Shift+Enter where the terminal can tell it; ignored elsewhere.
@@ -83,20 +118,25 @@ impl<W: Write> Screen<W> {
         if self.steady {
             self.hold_cursor_still()?;
         }
-        self.forget()
+        match &mut self.surface {
+            Surface::Full(_) => self.forget(),
+            Surface::Inline(out, inline) => inline.begin(out),
+        }
     }
 
     /// Whether the mouse is ours, from now on and after every return.
     pub fn report_mouse(&mut self, on: bool) -> io::Result<()> {
+        // Inline, its wheel scrolls what the terminal keeps.
+        let on = on && self.taken.inline.is_none();
         self.mouse = on;
-        execute!(self.terminal.backend_mut(), Print(if on { MOUSE_ON } else { MOUSE_OFF }))
+        execute!(self.out(), Print(if on { MOUSE_ON } else { MOUSE_OFF }))
     }
 
     /// The cursor does not blink, from now on and after every return.
     pub fn hold_cursor_still(&mut self) -> io::Result<()> {
         self.steady = true;
         self.taken.cursor.store(true, Ordering::SeqCst);
-        execute!(self.terminal.backend_mut(), SetCursorStyle::SteadyBlock)
+        execute!(self.out(), SetCursorStyle::SteadyBlock)
     }
 
     /// Names the window. The text is foreign to us: it is written without what a terminal would obey.
@@ -105,54 +145,90 @@ impl<W: Write> Screen<W> {
             return Ok(());
         }
         if !self.taken.titled.swap(true, Ordering::SeqCst) {
-            queue!(self.terminal.backend_mut(), Print(TITLE_SAVED))?;
+            queue!(self.out(), Print(TITLE_SAVED))?;
         }
-        execute!(self.terminal.backend_mut(), Print(format!("\x1b]2;{}\x07", harmless(&title))))?;
+        execute!(self.out(), Print(format!("\x1b]2;{}\x07", harmless(&title))))?;
         self.title = title;
         Ok(())
     }
 
     pub fn bell(&mut self) -> io::Result<()> {
-        execute!(self.terminal.backend_mut(), Print('\x07'))
+        execute!(self.out(), Print('\x07'))
     }
 
     /// To the desktop, where the terminal passes it on (OSC 9).
     pub fn notify(&mut self, text: &str) -> io::Result<()> {
-        execute!(self.terminal.backend_mut(), Print(format!("\x1b]9;{}\x07", harmless(text))))
+        execute!(self.out(), Print(format!("\x1b]9;{}\x07", harmless(text))))
     }
 
     pub fn leave(&mut self) -> io::Result<()> {
         if !self.taken.inside.swap(false, Ordering::SeqCst) {
             return Ok(());
         }
-        restore(self.terminal.backend_mut(), &self.taken)
+        let taken = self.taken.clone();
+        restore(self.out(), &taken)
+    }
+
+    /// Before the last time that it is left: an inline screen keeps all that was said.
+    pub fn conclude(&mut self, app: &App) -> io::Result<()> {
+        match &mut self.surface {
+            Surface::Full(_) => Ok(()),
+            Surface::Inline(out, inline) => inline.end(out, app),
+        }
     }
 
     /// One frame: everything that changed, shown at once.
     pub fn draw(&mut self, app: &App) -> io::Result<()> {
-        queue!(self.terminal.backend_mut(), BeginSynchronizedUpdate)?;
-        self.terminal.draw(|frame| {
-            if let Some(position) = view::draw(app, frame.buffer_mut()) {
-                frame.set_cursor_position(position);
+        queue!(self.out(), BeginSynchronizedUpdate)?;
+        match &mut self.surface {
+            Surface::Full(terminal) => {
+                terminal.draw(|frame| {
+                    if let Some(position) = view::draw(app, frame.buffer_mut()) {
+                        frame.set_cursor_position(position);
+                    }
+                })?;
             }
-        })?;
-        execute!(self.terminal.backend_mut(), EndSynchronizedUpdate)
+            Surface::Inline(out, inline) => inline.draw(out, app)?,
+        }
+        execute!(self.out(), EndSynchronizedUpdate)
     }
 
     /// The next frame draws every cell.
     pub fn forget(&mut self) -> io::Result<()> {
-        // Not `Terminal::clear`: it asks the terminal where the cursor is, and waits for the answer.
-        self.terminal.swap_buffers();
-        execute!(self.terminal.backend_mut(), Clear(ClearType::All))
+        match &mut self.surface {
+            Surface::Full(terminal) => {
+                // Not `Terminal::clear`: it asks the terminal where the cursor is, and waits for the answer.
+                terminal.swap_buffers();
+                execute!(terminal.backend_mut(), Clear(ClearType::All))
+            }
+            Surface::Inline(out, inline) => inline.erase(out),
+        }
+    }
+
+    /// An inline screen must be found again when the terminal took another size.
+    pub fn is_lost_by_resizing(&self) -> bool {
+        matches!(self.surface, Surface::Inline(..))
+    }
+
+    /// Nobody may be reading keys meanwhile.
+    pub fn find(&mut self) -> io::Result<()> {
+        match &mut self.surface {
+            Surface::Full(_) => Ok(()),
+            Surface::Inline(out, inline) => inline.find(out),
+        }
     }
 
     pub fn size(&self) -> io::Result<(u16, u16)> {
-        self.terminal.size().map(|s| (s.width, s.height))
+        let size = match &self.surface {
+            Surface::Full(terminal) => terminal.size(),
+            Surface::Inline(out, _) => out.size(),
+        };
+        size.map(|s| (s.width, s.height))
     }
 
     /// Through the terminal itself (OSC 52), which also works over ssh.
     pub fn copy(&mut self, text: &str) -> io::Result<()> {
-        execute!(self.terminal.backend_mut(), CopyToClipboard::to_clipboard_from(text))
+        execute!(self.out(), CopyToClipboard::to_clipboard_from(text))
     }
 
     /// A panic of this thread gives the terminal back before its message is printed; one of another
@@ -200,7 +276,13 @@ fn restore(out: &mut impl Write, taken: &Taken) -> io::Result<()> {
         execute!(out, PopKeyboardEnhancementFlags),
         execute!(out, DisableBracketedPaste),
         execute!(out, ResetColor),
-        execute!(out, LeaveAlternateScreen),
+        match &taken.inline {
+            None => execute!(out, LeaveAlternateScreen),
+            Some(top) => {
+                let top = top.load(Ordering::SeqCst);
+                execute!(out, MoveTo(0, top), Clear(ClearType::FromCursorDown))
+            }
+        },
         execute!(out, Show),
         disable_raw_mode().or_else(without_a_terminal),
     ];

@@ -263,6 +263,8 @@ fn weight(role: Role, depth: Depth) -> Modifier {
         (Role::Focus | Role::Accent | Role::User | Role::Bad | Role::Key, Depth::None) => Modifier::BOLD,
         (Role::Muted | Role::Faint | Role::Border, Depth::None) => Modifier::DIM,
         (Role::Selection, Depth::None) => Modifier::REVERSED,
+        // Not by its background alone.
+        (Role::Selection, _) => Modifier::BOLD,
         _ => Modifier::empty(),
     }
 }

@@ -157,7 +157,7 @@ impl Watch {
     }
 }
 
-/// Allowed are colours, the cursor's place, showing and hiding it, and frames as a whole.
+/// Allowed are colours, the window's name, the cursor's place, showing and hiding it, and frames as a whole.
 impl vte::Perform for Watch {
     fn print(&mut self, c: char) {
         let width = unicode_width::UnicodeWidthChar::width(c);
@@ -181,6 +181,8 @@ impl vte::Perform for Watch {
             ([], 'm') => !numbers.iter().any(|n| matches!(n, 6 | 8)) && numbers[0] != 5,
             ([], 'H') => true,
             (b"?", 'h' | 'l') => matches!(numbers[..], [25] | [2026]),
+            // The window's title is kept by the terminal and comes back.
+            ([], 't') => matches!(numbers[..], [22 | 23, 0]),
             _ => false,
         };
         if !is_ours {
@@ -191,7 +193,11 @@ impl vte::Perform for Watch {
 
     fn osc_dispatch(&mut self, params: &[&[u8]], _: bool) {
         let parts: Vec<_> = params.iter().map(|p| String::from_utf8_lossy(p)).collect();
-        self.refuse(format!("OSC {parts:?}"));
+        // The window's name ends in ours, whatever the model calls itself.
+        let is_title = parts[0] == "2" && parts.last().is_some_and(|last| last.ends_with("glassbox"));
+        if !is_title || parts.iter().any(|part| part.chars().any(glassbox::base::is_dangerous)) {
+            self.refuse(format!("OSC {parts:?}"));
+        }
     }
 
     fn esc_dispatch(&mut self, _: &[u8], _: bool, byte: u8) {

@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 /// How long anything may take before a test gives up; nothing waits this long when all is well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Held while a terminal or a lasting process is made: until it is marked, a terminal is inherited by
+/// what another test starts, and then closing it here closes nothing.
+pub static STARTING: Mutex<()> = Mutex::new(());
+
 /// A program in a terminal, and what the terminal shows.
 pub struct Terminal {
     /// None once it is closed.
@@ -51,8 +55,10 @@ impl Terminal {
     /// Columns and rows of its own.
     pub fn of((columns, rows): (u16, u16), command: CommandBuilder) -> Self {
         let size = PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 };
+        let starting = STARTING.lock().unwrap_or_else(|e| e.into_inner());
         let pair = native_pty_system().openpty(size).unwrap();
         let child = pair.slave.spawn_command(command).unwrap();
+        drop(starting);
         let mut reader = pair.master.try_clone_reader().unwrap();
         let writer = Arc::new(Mutex::new(pair.master.take_writer().unwrap()));
         let size = |n| NonZeroU16::new(n).unwrap();

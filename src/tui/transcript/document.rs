@@ -193,6 +193,22 @@ impl Document {
         self.warm.set(if end == 0 { (0, 0) } else { kept });
     }
 
+    /// Pieces that nothing can be added to.
+    pub fn closed(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Calls `show` for the lines of the pieces `from..to`, and for the blank one before each but the
+    /// first.
+    pub fn visit_pieces(&self, (from, to): (usize, usize), look: Look, mut show: impl FnMut(&Line<'static>)) {
+        for part in from..self.parts().min(to) {
+            if part > 0 {
+                show(&Line::default());
+            }
+            self.with_lines(part, look, |lines| lines.iter().for_each(&mut show));
+        }
+    }
+
     /// Closed blocks and, where there is something in it, the open one.
     fn parts(&self) -> usize {
         let open = match self.open {

@@ -276,7 +276,7 @@ fn stats(app: &mut App) {
         format::millis(t.ttft_ms),
         format::millis(t.itl_ms_mean),
         format::millis(t.tpot_ms),
-        format::rate(t.tokens_per_second),
+        format::rate_in_full(t.tokens_per_second),
         format::rate(t.prompt_tokens_per_second),
         format::millis(t.queue_ms),
         format::millis(t.e2el_ms),

@@ -238,10 +238,9 @@ fn finished(app: &mut App, outcome: &Outcome) {
         app.chat.note(Level::Bad, format!("{failure}{way_out}"));
     } else if !app.hinted {
         app.hinted = true;
-        app.chat.note(
-            Level::Info,
-            "Tab panels · /set temp 0.2 acts on the next token · Ctrl+O thoughts · F1 help",
-        );
+        let panels = if app.options.inline { "" } else { "Tab panels · " };
+        let hint = format!("{panels}/set temp 0.2 acts on the next token · Ctrl+O thoughts · F1 help");
+        app.chat.note(Level::Info, hint);
     }
 }
 

@@ -1,7 +1,8 @@
 //! What keys do.
 
 use super::{
-    attach, branch, branches, calls, command, counting, engine, find, kv, layout, models, overlay, palette, params, reading, replay, requests, sampling, scheduling, sessions, tabs, transcript, metrics, reasoning,
+    attach, branch, branches, calls, command, counting, engine, find, kv, layout, metrics, models, overlay,
+    palette, params, reading, reasoning, replay, requests, sampling, scheduling, sessions, tabs, transcript,
 };
 use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
@@ -198,7 +199,9 @@ fn begin_command(app: &mut App, line: &str) {
 /// Shows the panel and gives it the focus, or hides it.
 pub fn toggle_panel(app: &mut App, panel: Panel) {
     app.panels.scroll = 0;
-    if app.class() == SizeClass::Tiny {
+    if app.options.inline {
+        app.say("panels need the full screen: glassbox --ui full");
+    } else if app.class() == SizeClass::Tiny {
         app.say("the window is too small for panels");
     } else if app.panels.presenting && app.panels.open(app.class()).contains(&panel) {
         // There it is chosen, not hidden.

@@ -30,15 +30,18 @@ pub fn event(app: &mut App, event: MouseEvent, effects: &mut Vec<Effect>) {
 
 /// What is under the pointer moves, whatever has the focus.
 fn wheel(app: &mut App, at: Position, by: isize, effects: &mut Vec<Effect>) {
-    let target = app.hits.at(at).map(|(_, target)| target);
-    match (&mut app.overlay, target) {
+    let under = |panel: &Panel| app.hits.area(Target::Panel(*panel)).is_some_and(|area| area.contains(at));
+    let panel = Panel::ALL.into_iter().find(under);
+    match (&mut app.overlay, panel) {
         (Some(Overlay::Picker(picker)), _) => {
             picker.move_by(by);
             super::overlay::moved(app);
         }
-        (None, Some(Target::Panel(panel) | Target::Title(panel) | Target::Number(panel))) => {
-            wheel_panel(app, panel, by, effects);
+        (Some(Overlay::Sessions(_)), _) => {
+            let code = if by < 0 { KeyCode::Up } else { KeyCode::Down };
+            super::session_list::key(app, KeyEvent::from(code), effects);
         }
+        (None, Some(panel)) => wheel_panel(app, panel, by, effects),
         _ => keys::scroll(app, by * NOTCH),
     }
 }
@@ -67,8 +70,8 @@ fn press(app: &mut App, at: Position, effects: &mut Vec<Effect>) {
         Target::Scrollbar => Some(Held::Scrollbar),
         Target::Title(panel) => Some(Held::Title(panel)),
         Target::Panel(_) | Target::Number(_) | Target::Row(_) | Target::Overlay | Target::Outside => None,
-        _ => transcript.map(|area| {
-            app.pointer.selection = Some(Selection::new(place(app, area, at)));
+        _ => transcript.map(|whole| {
+            app.pointer.selection = Some(Selection::new(place(app, whole, at)));
             Held::Text
         }),
     };
@@ -105,13 +108,6 @@ fn click(
         Target::Scrollbar => drag_scrollbar(app, at.y),
         Target::Tab(tab) => app.switch_tab(tab),
         Target::Panel(panel) => app.focus = Focus::Panel(panel),
-        Target::Blocks { per_cell, levels } => {
-            let (x, y) = (usize::from(at.x - area.x), usize::from(at.y - area.y) * levels);
-            kv::select(app, (y * usize::from(area.width) + x) * per_cell);
-        }
-        Target::CacheRow(row) => kv::select_row(app, row),
-        Target::Sequence(seq) => requests::point_at(app, seq),
-        Target::Branch(row) => super::branches::point_at(app, row),
         Target::Title(panel) => {
             app.focus = Focus::Panel(panel);
             app.panels.zoomed ^= double;
@@ -119,6 +115,13 @@ fn click(
         Target::Number(panel) => keys::toggle_panel(app, panel),
         Target::Divider(_) | Target::Overlay => {}
         Target::Outside => super::overlay::close(app),
+        Target::Blocks { per_cell, levels } => {
+            let (x, y) = (usize::from(at.x - area.x), usize::from(at.y - area.y) * levels);
+            kv::select(app, (y * usize::from(area.width) + x) * per_cell);
+        }
+        Target::CacheRow(row) => kv::select_row(app, row),
+        Target::Sequence(seq) => requests::point_at(app, seq),
+        Target::Branch(row) => super::branches::point_at(app, row),
         Target::Row(row) => {
             let picker = match &mut app.overlay {
                 Some(Overlay::Picker(picker)) => Some(&mut **picker),

@@ -95,8 +95,12 @@ pub fn close(app: &mut App) {
 
 /// Takes the selected entry.
 pub fn take(app: &mut App, effects: &mut Vec<Effect>) {
-    let Some(Overlay::Picker(picker)) = &app.overlay else { return };
-    let Some(item) = picker.selected().cloned() else { return };
+    let item = match &app.overlay {
+        Some(Overlay::Picker(picker)) => picker.selected().cloned(),
+        Some(Overlay::Sessions(list)) => list.picker.selected().cloned(),
+        _ => None,
+    };
+    let Some(item) = item else { return };
     app.overlay = None;
     app.chosen.retain(|label| *label != item.label);
     app.chosen.insert(0, item.label);

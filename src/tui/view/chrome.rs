@@ -14,6 +14,7 @@ use ratatui::text::{Line, Span};
 /// What keys do here and now; or what was just done.
 pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
     if let Some((text, _)) = app.flash.as_ref().filter(|(_, until)| app.now <= *until) {
+        let text = crate::tui::sanitize::one_line(text);
         let line = Line::styled(format!(" {text}"), app.theme.style(Role::Warn));
         return paint::line(area.x, area.y, &line, area, buf);
     }

@@ -73,19 +73,23 @@ impl Section<'_> {
             Content::Document { document, first, rest, style, caret } => {
                 let mut row = from;
                 document.visit((from, to), frame.look, |line| {
-                    let gutter = if row == 0 { first } else { rest };
-                    let mut spans = vec![gutter.clone()];
-                    let styled = |s: &Span<'static>| Span::styled(s.content.clone(), style.patch(s.style));
-                    spans.extend(line.spans.iter().map(styled));
+                    let mut shown = in_gutter(line, if row == 0 { first } else { rest }, *style);
                     if *caret && row + 1 == height {
-                        spans.push(Span::styled(CARET, frame.app.theme.style(Role::Accent)));
+                        shown.spans.push(Span::styled(CARET, frame.app.theme.style(Role::Accent)));
                     }
-                    show(&Line::from(spans));
+                    show(&shown);
                     row += 1;
                 });
             }
         }
     }
+}
+
+/// A line of a document behind its gutter.
+pub fn in_gutter(line: &Line<'static>, gutter: &Span<'static>, style: Style) -> Line<'static> {
+    let mut spans = vec![gutter.clone()];
+    spans.extend(line.spans.iter().map(|s| Span::styled(s.content.clone(), style.patch(s.style))));
+    Line::from(spans)
 }
 
 struct Sections<'a> {

@@ -60,7 +60,10 @@ fn segments(app: &App, width: u16) -> Vec<Segment> {
         all.push(Segment { rank: 4, line });
     }
     if let Some(guided) = &app.guided {
-        let line = vec![Span::styled(guided.grammar.to_string(), app.theme.style(Role::Accent))];
+        let line = vec![Span::styled(
+            sanitize::one_line(&guided.grammar.to_string()),
+            app.theme.style(Role::Accent),
+        )];
         all.push(Segment { rank: 6, line });
     }
     let p = &app.params;

@@ -20,6 +20,7 @@ mod entry;
 mod find;
 mod header;
 mod help;
+pub mod inline;
 mod input;
 mod kv;
 mod kv_class;
@@ -76,18 +77,23 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
     } else {
         full(app, class, area, buf)
     };
-    match &app.overlay {
-        Some(Overlay::Help(help)) => help::draw(app, help, area, buf),
-        Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
-        Some(Overlay::Sessions(list)) => picker::draw(app, &list.picker, area, buf),
-        _ => {}
-    }
+    overlay(app, area, buf);
     app.theme.paint(app.options.background, buf);
     settle::settle(buf);
     if app.options.ascii {
         ascii::replace(buf);
     }
     cursor.filter(|_| app.focus == Focus::Input && app.overlay.is_none() && app.tools.question.is_none())
+}
+
+/// What lies over everything.
+fn overlay(app: &App, area: Rect, buf: &mut Buffer) {
+    match &app.overlay {
+        Some(Overlay::Help(help)) => help::draw(app, help, area, buf),
+        Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
+        Some(Overlay::Sessions(list)) => picker::draw(app, &list.picker, area, buf),
+        _ => {}
+    }
 }
 
 fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {

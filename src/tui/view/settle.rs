@@ -2,6 +2,7 @@
 //! not leave. A wide character half covered by what lies over it, or over the edge, becomes blank;
 //! of a run of combining marks as many stay as any script needs.
 
+use crate::base::is_dangerous;
 use ratatui::buffer::{Buffer, Cell, CellWidth};
 
 /// The longest joined emoji has ten.
@@ -12,12 +13,12 @@ pub fn settle(buf: &mut Buffer) {
     for row in buf.content.chunks_mut(width) {
         for x in 0..row.len() {
             let symbol = row[x].symbol();
-            // Nothing narrower in bytes is wide, nor has marks.
-            if symbol.len() < 3 {
+            // ASCII is neither wide nor marked.
+            if symbol.len() < 2 {
                 continue;
             }
-            if symbol.len() > CHARACTERS {
-                shorten(&mut row[x]);
+            if symbol.len() > CHARACTERS || symbol.chars().any(is_dangerous) {
+                tame(&mut row[x]);
             }
             let end = x + usize::from(row[x].cell_width());
             let covered = end > row.len() || row[x + 1..end].iter().any(|cell| cell.symbol() != " ");
@@ -28,11 +29,11 @@ pub fn settle(buf: &mut Buffer) {
     }
 }
 
-fn shorten(cell: &mut Cell) {
-    if let Some((at, _)) = cell.symbol().char_indices().nth(CHARACTERS) {
-        let kept = cell.symbol()[..at].to_owned();
-        cell.set_symbol(&kept);
-    }
+/// So many characters, and none that is invisible: whoever let one through forgot to write it out.
+fn tame(cell: &mut Cell) {
+    let safe = cell.symbol().chars().filter(|c| !is_dangerous(*c)).take(CHARACTERS);
+    let kept: String = safe.collect();
+    cell.set_symbol(if kept.is_empty() { " " } else { &kept });
 }
 
 #[cfg(test)]
@@ -60,5 +61,6 @@ mod tests {
         assert_eq!(settled(&[kiss, " "])[0], kiss);
         let run = format!("z{}", "\u{301}".repeat(400));
         assert_eq!(settled(&[&run])[0].chars().count(), CHARACTERS);
+        assert_eq!(settled(&["a\u{e0041}", "\u{202e}"]), ["a", " "]);
     }
 }

@@ -1,7 +1,7 @@
 //! The conversation: only what is in view is rendered and drawn; of the rest its lines are counted,
 //! and those that were never counted at this width are estimated.
 
-use super::entry::{self, Frame, Section};
+use super::entry::{self, CARET, Content, Frame, Section};
 use super::{card, find, paint, tokens};
 use crate::tui::app::{App, Focus};
 use crate::tui::chat::Entry;
@@ -9,10 +9,10 @@ use crate::tui::format;
 use crate::tui::hits::Target;
 use crate::tui::place::{Key, Measure, Measured, Part, Place, Scroll, Shown, Sight, Spot};
 use crate::tui::theme::Role;
-use crate::tui::transcript::Look;
+use crate::tui::transcript::{Document, Look};
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 
 /// Text is easiest to read in lines no longer than this.
 pub const MEASURE: u16 = 100;
@@ -48,6 +48,50 @@ pub fn draw(app: &App, outer: Rect, buf: &mut Buffer) {
     scrollbar(app, Rect { x: outer.right() - 1, width: 1, ..area }, buf);
     tokens::popup(app, area, buf);
     find::field(app, outer, buf);
+}
+
+/// An entry's lines: those before `body`, where they are wanted, its pieces `from..to`, and those after
+/// it, where `to` is beyond the last. Without a body all of it is before it.
+pub fn part(
+    app: &App,
+    entry: &Entry,
+    body: Option<&Document>,
+    beginning: bool,
+    (from, to): (usize, usize),
+    (width, height): (u16, u16),
+) -> Vec<Line<'static>> {
+    // The last column stays free: a full row would be broken by a terminal that gets narrower.
+    let width = width.saturating_sub(1).clamp(1, MEASURE);
+    let look = Look::new(width.saturating_sub(GUTTER + 1).max(1), &app.theme);
+    let frame = Frame { app, look, area: (width, height) };
+    let mut lines = Vec::new();
+    let mut wanted = beginning;
+    for section in entry::sections(frame, entry) {
+        match &section.content {
+            Content::Document { document, first, style, caret, .. }
+                if body.is_some_and(|body| std::ptr::eq(*document, body)) =>
+            {
+                document.visit_pieces((from, to), look, |line| {
+                    lines.push(entry::in_gutter(line, first, *style));
+                });
+                wanted = to == usize::MAX;
+                if let Some(last) = lines.last_mut().filter(|_| *caret && wanted) {
+                    last.spans.push(Span::styled(CARET, app.theme.style(Role::Accent)));
+                }
+            }
+            _ if wanted => {
+                let height = section.height(frame);
+                section.visit((0, height), height, frame, |line| lines.push(line.clone()));
+            }
+            _ => {}
+        }
+    }
+    lines
+}
+
+/// What stands at the end while there is no model.
+pub fn card_lines(app: &App, width: u16) -> Option<Vec<Line<'static>>> {
+    card::lines(app, width.saturating_sub(1))
 }
 
 /// How far up the view is, if it does not follow the end.
