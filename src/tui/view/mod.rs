@@ -42,6 +42,7 @@ mod sampling;
 mod scheduling;
 mod selection;
 mod settle;
+mod stage_table;
 mod tabs;
 mod title;
 mod tokens;

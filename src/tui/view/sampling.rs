@@ -3,7 +3,7 @@
 //! Small it lists the likeliest tokens over the parameters that most people change; with the width for
 //! it the stages are columns, and every candidate falls through them.
 
-use super::{paint, parameters, waterfall};
+use super::{paint, parameters, stage_table, waterfall};
 use crate::protocol::SamplingTrace;
 use crate::tui::app::App;
 use crate::tui::format;
@@ -100,7 +100,7 @@ fn why(app: &App, (width, height): (usize, usize), table: bool) -> Vec<Line<'sta
     let tried = tried.and_then(|answer| answer.as_deref().ok());
     let size = (width, height.saturating_sub(lines.len()));
     lines.extend(match table {
-        true => waterfall::table(app, &trace, tried, size),
+        true => stage_table::table(app, &trace, tried, size),
         false => waterfall::list(app, &trace, tried, size),
     });
     lines.truncate(height);
