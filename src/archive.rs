@@ -19,7 +19,7 @@ pub struct Resumed {
 /// A session that is asked for by name must be there; the newest may not.
 pub fn resumed(args: &ScreenArgs, context: &Context) -> Result<Resumed, Quit> {
     let kept = context.settings.options.save_sessions;
-    let file = context.paths.as_ref().filter(|_| kept).map(sessions_file);
+    let file = context.paths().filter(|_| kept).map(sessions_file);
     let mut resumed =
         Resumed { options: SessionOptions { on: true, file: file.clone(), resume: None }, model: None };
     if !args.resume && args.session.is_none() {
@@ -47,8 +47,8 @@ pub fn resumed(args: &ScreenArgs, context: &Context) -> Result<Resumed, Quit> {
 
 pub fn command(command: &SessionsCommand) -> Result<Status, Quit> {
     let context = Context::read(Vec::new())?;
-    let paths = context.paths.ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
-    let file = sessions_file(&paths);
+    let paths = context.paths().ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
+    let file = sessions_file(paths);
     let mut out = io::stdout().lock();
     written(match command {
         SessionsCommand::Ls { json } => {

@@ -10,6 +10,8 @@ mod debugger;
 mod fake_engine;
 #[path = "screen/guided.rs"]
 mod guided;
+#[path = "screen/sampling.rs"]
+mod sampling;
 #[path = "screen/scripts.rs"]
 mod scripts;
 #[path = "screen/sessions.rs"]

@@ -21,6 +21,7 @@ use crate::protocol::{
 };
 use crossterm::event::{KeyEvent, MouseEvent};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,6 +110,8 @@ pub struct App {
     pub params: SamplingParams,
     /// Parameters set in this session, by name.
     pub set_here: Vec<&'static str>,
+    /// Parameters that a preset set in this session, and which one.
+    pub set_by_preset: BTreeMap<&'static str, String>,
     /// Messages are answered by beam search.
     pub beam: Option<BeamSearch>,
     /// What the next answers must be.
@@ -209,9 +212,13 @@ pub struct ParsedToken {
     pub rank: u32,
     pub logprob: f32,
     pub text: String,
+    /// It was not drawn: nothing else could follow.
+    pub forced: bool,
     pub channel: Channel,
     pub held: String,
     pub why: Option<HeldBack>,
+    /// When it came.
+    pub at: Duration,
 }
 
 impl App {
@@ -238,6 +245,7 @@ impl App {
             overlay: None,
             keymap: Keymap::default(),
             set_here: Vec::new(),
+            set_by_preset: BTreeMap::new(),
             beam: None,
             parse_reasoning: true,
             snapshot: Arc::default(),

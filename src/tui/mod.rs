@@ -8,6 +8,7 @@
 
 mod app;
 mod calls;
+mod changes;
 mod chat;
 mod completion;
 mod composer;
@@ -16,12 +17,14 @@ mod format;
 mod history;
 mod hits;
 mod keymap;
+mod looked;
 mod meter;
 mod outlet;
 mod overlay;
 mod panels;
 mod picker;
 mod port;
+mod presets;
 mod recall;
 mod replies;
 mod run;
@@ -36,6 +39,7 @@ mod terminal;
 mod theme;
 mod traces;
 mod transcript;
+mod trial;
 mod update;
 mod view;
 

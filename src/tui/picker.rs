@@ -23,6 +23,10 @@ pub enum Choice {
     Draft(String),
     Tab(usize),
     Session(SessionId),
+    /// Of the sampling panel: go to this parameter.
+    Parameter(usize),
+    /// Take the values of this one of the built-in presets.
+    Preset(usize),
 }
 
 pub struct Picker {

@@ -181,6 +181,10 @@ fn a_resumed_chat_shows_everything_and_goes_on() {
     let expected =
         ["Be brief.", "Why is the sky blue?", "Because of Rayleigh.", "Who was that?", "Lord Rayleigh."];
     assert_eq!((&told[..5], told[5]), (&expected[..], "And when?"));
+    desk.finish();
+    let first = desk.app.chat.answers().next().unwrap().seq;
+    desk.say(&format!("/fork {first}"));
+    assert!(desk.picture().contains("is of an earlier session"), "{}", desk.picture());
     let changes = on_disk(&desk, 1);
     let new: Vec<_> = changes.turns.iter().map(|t| (t.number, t.parent)).collect();
     assert_eq!(new, [(4, Some(3))], "only what is new is saved, behind what was there");

@@ -1,6 +1,6 @@
 //! What slash commands do.
 
-use super::{calls, debug, engine, fork, guided, keys, models, scheduling, sessions, tabs};
+use super::{calls, debug, engine, fork, guided, keys, models, params, scheduling, sessions, tabs};
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
 use crate::tui::app::{App, Effect, Focus};
@@ -73,9 +73,8 @@ pub fn set(app: &mut App, spec: &'static ParamSpec, typed: &str, effects: &mut V
     let mut changed = app.params.clone();
     match spec.parse(&mut changed, typed).and_then(|()| changed.check()) {
         Ok(()) => {
-            app.params = changed;
-            app.say(format!("{} {}", spec.name, (spec.get)(&app.params)));
-            keys::params_changed(app, spec.name, effects);
+            app.say(format!("{} {}", spec.name, (spec.get)(&changed)));
+            params::put(app, changed, &[spec.name], effects);
         }
         Err(why) => app.chat.note(Level::Bad, why.to_string()),
     }

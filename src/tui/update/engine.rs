@@ -1,6 +1,6 @@
 //! What the engine reports, and what is sent to it.
 
-use super::{calls, debug};
+use super::{calls, debug, sampling};
 use crate::protocol::{
     Command, Event, Failure, FailureKind, FinishReason, ModelInfo, Outcome, Prompt, Request, RequestId,
     SeqId, Snapshot, Timings, Tools, Usage,
@@ -180,7 +180,8 @@ fn one(app: &mut App, event: Event) {
         }
         Event::Rewound => super::replay::rewound(app),
         Event::PromptLogprobs { .. } | Event::Kv(_) => {}
-        Event::WhatIf(_) | Event::Counted { .. } | Event::Inspected(_) => {}
+        Event::WhatIf(answer) => sampling::answered(app, answer),
+        Event::Counted { .. } | Event::Inspected(_) => {}
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {
@@ -190,9 +191,11 @@ fn one(app: &mut App, event: Event) {
                 rank: token.rank,
                 logprob: token.logprob,
                 text: token.text.clone(),
+                forced: token.forced,
                 channel: token.channel,
                 held: token.held.clone(),
                 why: token.why,
+                at: app.now,
             });
             deliver(app, *seq, &event);
         }

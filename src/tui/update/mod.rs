@@ -10,13 +10,17 @@ mod keys;
 mod models;
 mod mouse;
 mod overlay;
+mod params;
 mod replay;
+mod sampling;
 mod scheduling;
 mod session_list;
 mod sessions;
 mod tabs;
 
 pub use keys::EXAMPLE;
+pub use sampling::edited;
+pub use scheduling::origin;
 
 use super::app::{App, Effect, Message};
 use super::chat::Level;

@@ -69,6 +69,8 @@ pub fn choose(app: &mut App, choice: Choice, effects: &mut Vec<Effect>) {
         }
         Choice::Tab(tab) => app.switch_tab(tab),
         Choice::Session(id) => super::sessions::resume(app, crate::protocol::WhichSession::Id(id), effects),
+        Choice::Parameter(index) => super::sampling::go_to(app, index),
+        Choice::Preset(index) => super::sampling::preset(app, index, effects),
     }
 }
 

@@ -18,6 +18,7 @@ mod metrics;
 mod paint;
 mod panel;
 mod parallel;
+mod parameters;
 mod picker;
 mod reasoning;
 mod sampling;
@@ -25,6 +26,7 @@ mod scheduling;
 mod settle;
 mod tabs;
 mod transcript;
+mod waterfall;
 
 use super::app::{App, Focus};
 use super::overlay::Overlay;
