@@ -47,8 +47,9 @@ pub fn resumed(args: &ScreenArgs, context: &Context) -> Result<Resumed, Quit> {
 
 pub fn command(command: &SessionsCommand) -> Result<Status, Quit> {
     let context = Context::read(Vec::new())?;
-    let paths = context.paths().ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
-    let file = sessions_file(paths);
+    let paths =
+        context.paths().cloned().ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
+    let file = sessions_file(&paths);
     let mut out = io::stdout().lock();
     written(match command {
         SessionsCommand::Ls { json } => {

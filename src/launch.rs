@@ -476,8 +476,8 @@ fn paths(json: bool) -> Result<Status, Quit> {
     let paths = context.sources.paths;
     let paths = paths.ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
     let (themes, history, tools) = (themes(&paths), history(&paths), tools_file(&paths));
-    let sessions = sessions_file(&paths);
     let presets = paths.presets();
+    let sessions = sessions_file(&paths);
     let mut all: Vec<(&str, &Path)> = vec![
         ("config", &paths.config),
         ("themes", &themes),

@@ -4,6 +4,12 @@
 
 #[path = "screen/beams.rs"]
 mod beams;
+#[path = "screen/branching.rs"]
+mod branching;
+#[path = "screen/compare.rs"]
+mod compare;
+#[path = "screen/composing.rs"]
+mod composing;
 #[path = "screen/debugger.rs"]
 mod debugger;
 #[path = "support/fake_engine.rs"]

@@ -3,6 +3,8 @@
 use super::calls::{Call, Toolbox};
 use super::chat::{Chat, Turn};
 use super::composer::Composer;
+use super::counting::Counting;
+use super::files::{FileEntry, Unread};
 use super::hits::Hits;
 use super::keymap::Keymap;
 use super::meter::Meter;
@@ -14,6 +16,7 @@ use super::slash::Slash;
 use super::tabs::Tabs;
 use super::theme::Theme;
 use super::traces::Traces;
+use super::update::attach::Attaching;
 use crate::base::Ring;
 use crate::protocol::{
     BeamSearch, Channel, Command, Event, Guided, HeldBack, LoadStage, ModelInfo, SamplingParams,
@@ -51,6 +54,21 @@ pub enum Message {
     /// A thread of the program panicked; the screen goes on.
     Panicked(String),
     Copied(Result<(), String>),
+    /// Of a folder, for completion.
+    Folder {
+        path: String,
+        entries: Vec<FileEntry>,
+    },
+    FileRead {
+        path: String,
+        content: Result<String, Unread>,
+    },
+    Globbed {
+        pattern: String,
+        found: Result<Vec<String>, String>,
+    },
+    /// Time has passed that something waits for.
+    Tick,
     Edited(Result<String, String>),
     /// What the file of a grammar or a schema holds.
     GrammarRead {
@@ -75,6 +93,9 @@ pub enum Effect {
         command: Slash,
         path: String,
     },
+    ListFolder(String),
+    ReadFile(String),
+    Glob(String),
     /// Add to the history file.
     Remember(String),
     /// Let the person's editor have the terminal and this text.
@@ -100,6 +121,8 @@ pub struct App {
     pub tools: Toolbox,
     pub sessions: Sessions,
     pub composer: Composer,
+    pub counting: Counting,
+    pub attaching: Attaching,
     /// The chosen row of the slash completion.
     pub completion: usize,
     pub focus: Focus,
@@ -239,6 +262,8 @@ impl App {
             tools: Toolbox::default(),
             sessions: Sessions::default(),
             composer: Composer::with_history(history),
+            counting: Counting::default(),
+            attaching: Attaching::default(),
             completion: 0,
             focus: Focus::Input,
             panels: Panels::default(),

@@ -5,8 +5,8 @@ use super::format;
 use super::saved::Saved;
 use super::transcript::Document;
 use crate::protocol::{
-    CallId, Event, FinishReason, Message, Outcome, PARAMS, Part, RequestId, Role, SamplingParams, SeqId,
-    TokenInfo, ToolCall, TurnNumber,
+    CallId, Event, FinishReason, Message, Outcome, PARAMS, Part, Role, SamplingParams, SeqId, TokenInfo,
+    ToolCall, TurnNumber,
 };
 use std::time::Duration;
 
@@ -27,6 +27,16 @@ pub struct Chat {
     pub thoughts_open: bool,
     /// What of it is on disk.
     pub saved: Saved,
+    /// A message that was sent is in the input.
+    pub editing: Option<Editing>,
+}
+
+/// What is sent next takes the place of an earlier message.
+pub struct Editing {
+    /// The how-manieth message of the person, from 0.
+    pub message: usize,
+    /// What was being written before.
+    pub draft: String,
 }
 
 pub enum Entry {
@@ -43,6 +53,8 @@ pub struct Turn {
     pub queued: bool,
     /// Several answers side by side; the chat goes on without them.
     pub side: bool,
+    /// They answer the message before them once more.
+    pub retries: bool,
     /// Those of the answer before: their results stand in the place of a person's words.
     pub calls: Vec<Call>,
     /// The person stopped here: no answer is asked for.
@@ -75,10 +87,12 @@ pub enum Level {
 /// One continuation as it streams.
 pub struct Answer {
     pub seq: SeqId,
-    /// Its own prompt, where the turn has several.
+    /// What tells it from those beside it: its prompt, its settings, where it branched off.
     pub title: Option<String>,
-    /// Who gave it, where that is known from an earlier session.
+    /// Of an answer that was read: who gave it. The engine knows nothing of it.
     pub model: Option<String>,
+    /// Its own, where the turn has several.
+    pub prompt: Option<String>,
     pub text: String,
     pub reasoning: String,
     /// That it asks for, as they form.
@@ -98,6 +112,10 @@ pub struct Answer {
     /// First and last token of its thoughts.
     pub thinking: Option<(Duration, Duration)>,
     pub outcome: Option<Box<Outcome>>,
+    /// Its parameters are its own: what is set for the chat leaves them.
+    pub is_fixed: bool,
+    /// It goes on where it was cut; this is how it stood, until the engine has taken it up again.
+    pub resumes: Option<(SeqId, Box<Outcome>)>,
 }
 
 impl Chat {
@@ -131,10 +149,6 @@ impl Chat {
         self.turns().flat_map(|turn| &turn.answers)
     }
 
-    pub fn answer_mut(&mut self, seq: SeqId) -> Option<&mut Answer> {
-        self.turns_mut().rev().flat_map(|turn| &mut turn.answers).find(|answer| answer.seq == seq)
-    }
-
     /// Those that the conversation is made of.
     pub fn main_turns(&self) -> impl DoubleEndedIterator<Item = &Turn> {
         self.turns().filter(|turn| !turn.queued && !turn.side)
@@ -166,17 +180,6 @@ impl Chat {
         self.main_turns().rev().take_while(|turn| !turn.calls.is_empty()).count()
     }
 
-    /// Requests with an answer still to come, oldest first.
-    pub fn running(&self) -> Vec<RequestId> {
-        let mut ids: Vec<_> = self.answers().filter(|a| a.outcome.is_none()).map(|a| a.seq.request).collect();
-        ids.dedup();
-        ids
-    }
-
-    pub fn is_running(&self) -> bool {
-        self.answers().rev().any(|a| a.outcome.is_none())
-    }
-
     pub fn last_answer(&self) -> Option<&Answer> {
         self.answers().next_back()
     }
@@ -184,8 +187,13 @@ impl Chat {
     /// What the model is told: the turns before the first queued one, their answers, and `text`.
     /// A turn that was refused is left out, so that the session stays usable.
     pub fn messages(&self, system: Option<&str>, text: Option<&str>) -> Vec<Message> {
+        self.told(usize::MAX, system, text)
+    }
+
+    /// The same, of the first so many turns.
+    pub fn told(&self, turns: usize, system: Option<&str>, text: Option<&str>) -> Vec<Message> {
         let mut messages: Vec<Message> = system.map(|s| Message::new(Role::System, s)).into_iter().collect();
-        let mut turns = self.main_turns().peekable();
+        let mut turns = self.main_turns().take(turns).peekable();
         while let Some(turn) = turns.next() {
             let answer = turn.answers.first().filter(|answer| !answer.is_refused());
             if turn.calls.is_empty() {
@@ -221,11 +229,29 @@ impl Turn {
             answers: Vec::new(),
             queued: false,
             side: false,
+            retries: false,
             calls: Vec::new(),
             held: false,
             versions: Versions::default(),
             number: None,
         }
+    }
+
+    /// What was written, and how that is shown: with chips as chips.
+    pub fn shown_as(text: &str, shown: &str) -> Self {
+        Self { shown: Document::plain(&folded(shown)), ..Self::new(text) }
+    }
+
+    /// The same said again, or the same results of calls, to be answered anew.
+    pub fn again(&self) -> Self {
+        let mut turn = Self::new(&self.text);
+        turn.calls = self.calls.iter().map(Call::again).collect();
+        turn
+    }
+
+    /// Nothing was answered.
+    pub fn is_refused(&self) -> bool {
+        self.answers.iter().all(Answer::is_refused) && !self.versions.is_several()
     }
 
     fn is_pending(&self) -> bool {
@@ -239,6 +265,7 @@ impl Answer {
             seq,
             title: None,
             model: None,
+            prompt: None,
             text: String::new(),
             reasoning: String::new(),
             tool_calls: Vec::new(),
@@ -254,6 +281,18 @@ impl Answer {
             budget: None,
             thinking: None,
             outcome: None,
+            is_fixed: false,
+            resumes: None,
+        }
+    }
+
+    /// The engine has taken it. One that is resumed is told again from its beginning.
+    pub fn accepted(&mut self, prompt_tokens: usize) {
+        self.prompt_tokens = Some(prompt_tokens);
+        if self.resumes.take().is_some() {
+            (self.text, self.reasoning) = (String::new(), String::new());
+            (self.body, self.thoughts) = (Document::default(), Document::plain(""));
+            self.tool_calls.clear();
         }
     }
 
@@ -278,6 +317,7 @@ impl Answer {
                 }
                 self.params = (**params).clone();
             }
+            Event::Finished { .. } if self.resumes.is_some() => self.not_resumed(),
             Event::Finished { outcome, .. } => {
                 self.tokens = outcome.usage.completion_tokens;
                 self.reasoning_tokens = outcome.usage.reasoning_tokens;
@@ -299,6 +339,13 @@ impl Answer {
         // No time passes between what a replay catches up on.
         let seen = self.first_token.filter(|first| *first > self.submitted);
         measured.or_else(|| Some((seen? - self.submitted).as_secs_f64() * 1e3))
+    }
+
+    /// It stays as it was.
+    fn not_resumed(&mut self) {
+        if let Some((seq, before)) = self.resumes.take() {
+            (self.seq, self.outcome) = (seq, Some(before));
+        }
     }
 
     fn count(&mut self, token: &TokenInfo, now: Duration) {

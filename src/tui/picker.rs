@@ -22,11 +22,11 @@ pub enum Choice {
     /// Put into the input, to be gone on with.
     Draft(String),
     Tab(usize),
-    Session(SessionId),
     /// Of the sampling panel: go to this parameter.
     Parameter(usize),
     /// Take the values of this one of the built-in presets.
     Preset(usize),
+    Session(SessionId),
 }
 
 pub struct Picker {

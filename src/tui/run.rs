@@ -2,6 +2,7 @@
 //! and draws at most every 33 ms and only when something changed.
 
 use super::app::{App, Effect, Message};
+use super::errands::Errands;
 use super::outlet::Outlet;
 use super::port::{Ended, FetchEvent, Models, ScreenOptions};
 use super::replies::ReplyFilter;
@@ -70,6 +71,7 @@ struct Session {
     fetch: Option<UnboundedReceiver<FetchEvent>>,
     tools: Option<ToolHandle>,
     sessions: Option<SessionHandle>,
+    errands: Errands,
     signals: Signals,
     clock: Clock,
     replies: ReplyFilter,
@@ -95,6 +97,7 @@ enum Wake {
     Fetch(Option<FetchEvent>),
     Tools(Option<ToolEvent>),
     Sessions(Option<SessionEvent>),
+    Errand(Message),
     Panic(String),
     Timer,
 }
@@ -119,6 +122,7 @@ impl Session {
             fetch: None,
             tools,
             sessions,
+            errands: Errands::default(),
             signals,
             clock: Clock::wall(),
             replies: ReplyFilter::default(),
@@ -171,7 +175,8 @@ impl Session {
                 Wake::Tools(event) => self.tool_event(event)?,
                 Wake::Sessions(event) => self.session_event(event)?,
                 Wake::Panic(what) => self.handle_message(Message::Panicked(what))?,
-                Wake::Timer => self.app.now = self.clock.now(),
+                Wake::Errand(message) => self.handle_message(message)?,
+                Wake::Timer => self.time_passed()?,
             }
             if std::mem::take(&mut self.suspend) {
                 self.screen.leave()?;
@@ -214,6 +219,7 @@ impl Session {
             event = next_fetch(&mut self.fetch) => Wake::Fetch(event),
             event = next_tool(&mut self.tools) => Wake::Tools(event),
             event = next_session(&mut self.sessions) => Wake::Sessions(event),
+            Some(message) = self.errands.next() => Wake::Errand(message),
             Some(what) = panicked.recv() => Wake::Panic(what),
             () = at(timer) => Wake::Timer,
         }
@@ -227,7 +233,17 @@ impl Session {
         if self.dirty || self.app.is_moving() || glows {
             return Some(frame.max(Duration::from_millis(1)));
         }
-        self.app.flash.as_ref().map(|(_, until)| until.saturating_sub(now) + Duration::from_millis(1))
+        let flash = self.app.flash.as_ref().map(|(_, until)| *until);
+        let next = flash.into_iter().chain(self.app.counting.due).min();
+        next.map(|next| next.saturating_sub(now) + Duration::from_millis(1))
+    }
+
+    fn time_passed(&mut self) -> anyhow::Result<()> {
+        self.app.now = self.clock.now();
+        match self.app.counting.due.is_some_and(|due| due <= self.app.now) {
+            true => self.handle_message(Message::Tick),
+            false => Ok(()),
+        }
     }
 
     fn draw_if_due(&mut self) -> anyhow::Result<()> {
@@ -371,6 +387,9 @@ impl Session {
                     let _ = append_history(path, &text);
                 }
             }
+            Effect::ListFolder(path) => self.errands.list_folder(path),
+            Effect::ReadFile(path) => self.errands.read_file(path),
+            Effect::Glob(pattern) => self.errands.glob(pattern),
             Effect::Edit(text) => self.edit = Some(text),
             Effect::Suspend => self.suspend = true,
             Effect::Redraw => {

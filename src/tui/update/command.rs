@@ -1,6 +1,9 @@
 //! What slash commands do.
 
-use super::{calls, debug, engine, fork, guided, keys, models, params, scheduling, sessions, tabs};
+use super::{
+    attach, branch, calls, compare, debug, engine, fork, guided, keys, models, params, resume, scheduling,
+    sessions, tabs, take,
+};
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
 use crate::tui::app::{App, Effect, Focus};
@@ -32,7 +35,14 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         }
         Slash::System => system(app, arguments),
         Slash::Set => set_named(app, arguments, effects),
-        Slash::Regenerate => engine::regenerate(app, effects),
+        Slash::Regenerate => branch::regenerate(app, effects),
+        Slash::Edit => branch::edit(app, arguments),
+        Slash::Version => branch::version(app, arguments),
+        Slash::Continue => resume::resume(app, effects),
+        Slash::Compare => compare::run(app, arguments, effects),
+        Slash::Read => attach::read(app, arguments, effects),
+        Slash::Glob => attach::glob(app, arguments, effects),
+        Slash::Take => take::run(app, arguments),
         Slash::Stop => keys::stop(app, effects),
         Slash::Parallel => parallel(app, arguments, effects),
         Slash::Beam => beam(app, arguments),

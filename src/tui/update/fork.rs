@@ -89,7 +89,7 @@ pub fn place(app: &mut App, request: &ForkRequest) {
     let mut answer = Answer::new(SeqId { request: request.id, choice: 0 }, request.params.clone(), app.now);
     answer.title = Some(format!("from {parent} at token {token}"));
     answer.tokens = token;
-    if let Some(turn) = app.chat.turns_mut().rev().find(|t| t.answers.iter().any(|a| a.seq == parent)) {
+    if let Some(turn) = app.chat.turn_of_mut(parent) {
         turn.answers.push(answer);
     }
 }

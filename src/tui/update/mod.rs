@@ -1,7 +1,11 @@
 //! Message -> changed state and effects. No I/O: `run` carries the effects out.
 
+pub mod attach;
+mod branch;
 mod calls;
 mod command;
+mod compare;
+mod counting;
 mod debug;
 mod engine;
 mod fork;
@@ -12,11 +16,13 @@ mod mouse;
 mod overlay;
 mod params;
 mod replay;
+mod resume;
 mod sampling;
 mod scheduling;
 mod session_list;
 mod sessions;
 mod tabs;
+mod take;
 
 pub use keys::EXAMPLE;
 pub use sampling::edited;
@@ -53,9 +59,15 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Edited(Ok(text)) => app.composer.replace(&text),
         Message::GrammarRead { command, path, content } => guided::read(app, command, &path, content),
         Message::Edited(Err(why)) => app.chat.note(Level::Bad, format!("the draft is as it was: {why}")),
+        Message::Folder { path, entries } => attach::listed(app, &path, entries),
+        Message::FileRead { path, content } => attach::file_read(app, &path, content, &mut effects),
+        Message::Globbed { pattern, found } => attach::globbed(app, &pattern, found, &mut effects),
+        Message::Tick => {}
         Message::Copied(Ok(())) => app.say("copied"),
         Message::Copied(Err(why)) => app.chat.note(Level::Bad, format!("not copied: {why}")),
     }
+    attach::follow(app, &mut effects);
+    counting::follow(app, &mut effects);
     if may_change {
         sessions::save(app, &mut effects);
     }

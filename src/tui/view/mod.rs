@@ -10,6 +10,7 @@ mod block;
 mod calls;
 mod card;
 mod chrome;
+mod draft;
 mod header;
 mod help;
 mod input;
@@ -26,6 +27,7 @@ mod scheduling;
 mod settle;
 mod tabs;
 mod transcript;
+mod versions;
 mod waterfall;
 
 use super::app::{App, Focus};

@@ -32,8 +32,14 @@ pub fn lines(app: &App, turn: &Turn, (width, height): (u16, u16)) -> Vec<Line<'s
         if row > 0 {
             lines.push(Line::default());
         }
-        let streams: Vec<_> = answers.iter().map(|a| stream(app, a, column, limit)).collect();
+        let numbered = answers.iter().zip(row * columns + 1..);
+        let streams: Vec<_> = numbered.map(|(a, number)| stream(app, a, number, column, limit)).collect();
         zip(&streams, column, &mut lines);
+    }
+    if !live {
+        let way = format!("{}/take N goes on from one of them", " ".repeat(GUTTER.into()));
+        lines.push(Line::default());
+        lines.push(Line::styled(way, app.theme.style(Role::Faint)));
     }
     lines
 }
@@ -55,8 +61,8 @@ fn zip(streams: &[Vec<Line<'static>>], column: usize, lines: &mut Vec<Line<'stat
     }
 }
 
-/// Name, numbers and the newest `limit` lines of one stream.
-fn stream(app: &App, answer: &Answer, width: usize, limit: usize) -> Vec<Line<'static>> {
+/// Name, numbers and the newest `limit` lines of one stream, which `/take` calls by `number`.
+fn stream(app: &App, answer: &Answer, number: usize, width: usize, limit: usize) -> Vec<Line<'static>> {
     let hue = app.theme.sequence(App::hue(answer.seq));
     let mut facts = format!(" {} tok", format::count(answer.tokens as u64));
     let mut rule = "─".repeat(width);
@@ -77,7 +83,7 @@ fn stream(app: &App, answer: &Answer, width: usize, limit: usize) -> Vec<Line<'s
         rule = format::fit(&format!("─ seed {} {rule}", outcome.seed), width).replace('…', "─");
     }
     let head = Line::from(vec![
-        Span::styled(format!("■ {}", answer.seq), hue),
+        Span::styled(format!("{number}) ■ {}", answer.seq), hue),
         Span::styled(facts, app.theme.style(Role::Muted)),
     ]);
     let mut lines = vec![paint::fit_line(head, width)];

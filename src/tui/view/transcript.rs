@@ -1,6 +1,6 @@
 //! The conversation: only the lines in view are drawn, only what changed is wrapped again.
 
-use super::{calls, card, paint, parallel};
+use super::{calls, card, paint, parallel, versions};
 use crate::protocol::{FinishReason, SequenceState};
 use crate::tui::app::App;
 use crate::tui::chat::{Answer, Entry, Level, Note, Turn};
@@ -156,6 +156,7 @@ fn turn_sections<'a>(app: &'a App, turn: &'a Turn, area: (u16, u16), text: u16, 
         style: user.add_modifier(Modifier::BOLD),
         caret: false,
     });
+    all.extend(versions::line(app, turn).map(|line| Section::Lines(vec![line])));
     if turn.queued {
         let sent =
             if app.ready().is_some() { "  sent after this answer" } else { "  sent when the model is ready" };
@@ -183,6 +184,7 @@ fn answers_sections<'a>(
 
 /// What tools gave back, folded, and the answer to it.
 fn calls_sections<'a>(app: &'a App, turn: &'a Turn, area: (u16, u16), text: u16, all: &mut Vec<Section<'a>>) {
+    all.extend(versions::line(app, turn).map(|line| Section::Lines(vec![line])));
     for call in &turn.calls {
         all.push(Section::Lines(vec![calls::head(app, call, text.into())]));
         if app.chat.thoughts_open && !call.shown.is_empty() {
