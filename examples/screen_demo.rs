@@ -4,6 +4,7 @@
 //! `--sessions FILE` keeps what is said there, and `-c` goes on with it.
 //! Asked about the weather the model calls a tool: of `Oslo` (`weather`), of two places (`two`), again
 //! and again (`forever`).
+//! `--blocks N` gives the KV cache that many.
 //! Three inputs exist for tests: the model names `./panic` (panics in the screen's thread), `./broken`
 //! (does not load), and the message `panic` (the engine's thread panics).
 
@@ -31,6 +32,8 @@ struct Demo {
     cancelled: Arc<AtomicBool>,
     /// Milliseconds a step takes.
     pace: u64,
+    /// Of the KV cache.
+    blocks: usize,
     /// Names in the catalogue are hostile too.
     hostile: bool,
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         on_disk: Arc::new(AtomicBool::new(!has("--fresh"))),
         cancelled: Arc::default(),
         pace: after("--pace").and_then(|p| p.parse().ok()).unwrap_or(30),
+        blocks: after("--blocks").and_then(|n| n.parse().ok()).unwrap_or(512),
         hostile: has("--hostile"),
     };
     let file = after("--sessions").map(std::path::PathBuf::from);
@@ -52,6 +56,11 @@ fn main() -> ExitCode {
         ascii: has("--ascii"),
         theme: after("--theme"),
         model: after("--model"),
+        no_mouse: has("--no-mouse"),
+        reduced_motion: has("--reduced-motion"),
+        layout: after("--layout").map(Into::into),
+        keymap: after("--keymap").map(Into::into),
+        themes: after("--themes").map(Into::into),
         ..ScreenOptions::default()
     };
     let sessions = Some(glassbox::sessions::open(file));
@@ -149,7 +158,7 @@ impl Models for Demo {
         if let Some(payload) = payload.clone().filter(|_| name.contains("refused")) {
             return Err(payload);
         }
-        let pace = Duration::from_millis(self.pace);
+        let (pace, blocks) = (Duration::from_millis(self.pace), self.blocks);
         let (commands, inbox) = channel();
         let (out, events) = EventReceiver::channel();
         let snapshot = SnapshotCell::default();
@@ -168,7 +177,7 @@ impl Models for Demo {
             }
             let info = payload.map_or_else(model_info, |p| hostile::model(model_info(), &p));
             out.send(vec![Event::Ready(Box::new(info))]);
-            let mut engine = FakeEngine::default();
+            let mut engine = FakeEngine::of_blocks(blocks);
             let mut trace = None;
             cell.store(engine.snapshot());
             loop {

@@ -2,8 +2,12 @@
 //! terminal: time is a number, the engine is stepped by hand.
 #![allow(clippy::unwrap_used)]
 
+#[path = "screen/batch_panel.rs"]
+mod batch_panel;
 #[path = "screen/beams.rs"]
 mod beams;
+#[path = "screen/branches.rs"]
+mod branches;
 #[path = "screen/branching.rs"]
 mod branching;
 #[path = "screen/compare.rs"]
@@ -16,6 +20,8 @@ mod debugger;
 mod fake_engine;
 #[path = "screen/guided.rs"]
 mod guided;
+#[path = "screen/kv_panel.rs"]
+mod kv_panel;
 #[path = "screen/sampling.rs"]
 mod sampling;
 #[path = "screen/scripts.rs"]
@@ -24,6 +30,8 @@ mod scripts;
 mod sessions;
 #[path = "screen/settings.rs"]
 mod settings;
+#[path = "screen/shell.rs"]
+mod shell;
 #[path = "screen/tools.rs"]
 mod tool_calls;
 

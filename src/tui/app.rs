@@ -5,11 +5,14 @@ use super::chat::{Chat, Turn};
 use super::composer::Composer;
 use super::counting::Counting;
 use super::files::{FileEntry, Unread};
+use super::history::Then;
 use super::hits::Hits;
+use super::kept::Kept;
 use super::keymap::Keymap;
 use super::meter::Meter;
 use super::overlay::Overlay;
 use super::panels::{Panel, Panels, SizeClass};
+use super::pointer::Pointer;
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
 use super::sessions::Sessions;
 use super::slash::Slash;
@@ -35,6 +38,8 @@ pub enum Message {
     Mouse(MouseEvent),
     Paste(String),
     Resize(u16, u16),
+    /// The terminal's window has the person's attention, or something else has.
+    WindowFocus(bool),
     /// Catalogue and disk, as found at the start or when asked for.
     Models(Vec<ModelChoice>),
     Engine(Vec<Event>),
@@ -69,6 +74,11 @@ pub enum Message {
     },
     /// Time has passed that something waits for.
     Tick,
+    /// What the file of a theme holds.
+    ThemeRead {
+        name: String,
+        theme: Result<Theme, String>,
+    },
     Edited(Result<String, String>),
     /// What the file of a grammar or a schema holds.
     GrammarRead {
@@ -100,6 +110,14 @@ pub enum Effect {
     Remember(String),
     /// Let the person's editor have the terminal and this text.
     Edit(String),
+    /// Let the terminal report the mouse, or not.
+    Mouse(bool),
+    ReadTheme(String),
+    /// Write this to the file of what is kept.
+    Keep(String),
+    Bell,
+    /// Tell the desktop.
+    Notify(String),
     Suspend,
     Redraw,
     Quit,
@@ -108,6 +126,17 @@ pub enum Effect {
 pub struct App {
     pub options: ScreenOptions,
     pub theme: Theme,
+    /// The person's own, as they were when the screen opened.
+    pub themes: Vec<Theme>,
+    /// What a later session finds.
+    pub kept: Kept,
+    /// The terminal reports the mouse.
+    pub mouse: bool,
+    pub pointer: Pointer,
+    /// The terminal said that its window lost the focus.
+    pub looked_away: bool,
+    /// What was chosen in the palette, newest first.
+    pub chosen: Vec<String>,
     pub size: (u16, u16),
     /// When the message being handled came.
     pub now: Duration,
@@ -144,6 +173,7 @@ pub struct App {
     /// How the next messages are thought about.
     pub thinking: Thinking,
     pub snapshot: Arc<Snapshot>,
+    pub then: Then,
     /// Scheduler settings the engine was asked for and has not answered, and when.
     pub asked: Option<(SchedulerSettings, Duration)>,
     /// The newest stops at breakpoints.
@@ -169,6 +199,8 @@ pub struct App {
     pub shown: Cell<(usize, usize)>,
     /// Blocks in a row of the map, as last drawn.
     pub kv_row: Cell<usize>,
+    /// Rows of the map or of the tree, as last drawn.
+    pub kv_rows: Cell<usize>,
     /// What lies where, as last drawn.
     pub hits: Hits,
 }
@@ -251,8 +283,14 @@ impl App {
             thinking: options.thinking.clone(),
             chat: Chat { system: options.system.clone(), ..Chat::default() },
             guided: None,
+            mouse: !options.no_mouse,
             options,
             theme,
+            themes: Vec::new(),
+            kept: Kept::default(),
+            pointer: Pointer::default(),
+            looked_away: false,
+            chosen: Vec::new(),
             size: (80, 24),
             now: Duration::ZERO,
             models: Vec::new(),
@@ -274,6 +312,7 @@ impl App {
             beam: None,
             parse_reasoning: true,
             snapshot: Arc::default(),
+            then: Then::default(),
             asked: None,
             broke: Ring::new(64),
             meter: Meter::default(),
@@ -291,6 +330,7 @@ impl App {
             hinted: false,
             shown: Cell::default(),
             kv_row: Cell::new(1),
+            kv_rows: Cell::new(1),
             hits: Hits::default(),
         }
     }
@@ -353,9 +393,26 @@ impl App {
         }
     }
 
+    /// The line of the transcript that is drawn first.
+    pub fn top_line(&self) -> usize {
+        let (total, view) = self.shown.get();
+        let end = total.saturating_sub(view);
+        self.chat.scroll.map_or(end, |top| top.min(end))
+    }
+
     /// A sequence keeps its colour; those of one batch differ.
     pub fn hue(seq: SeqId) -> usize {
         (seq.request.0.saturating_sub(1) + u64::from(seq.choice)) as usize
+    }
+
+    /// By which it is told from others where there is one cell for it.
+    pub fn letter(seq: SeqId) -> char {
+        Self::letter_of(Self::hue(seq))
+    }
+
+    /// Of the sequences of this hue.
+    pub fn letter_of(hue: usize) -> char {
+        char::from(b'A' + (hue % 26) as u8)
     }
 
     /// What is written in the input, as it is seen there.

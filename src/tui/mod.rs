@@ -7,6 +7,7 @@
 //! Not here: models, files, devices. What the screen needs of those comes through [`Models`].
 
 mod app;
+mod branches;
 mod calls;
 mod changes;
 mod chat;
@@ -17,23 +18,32 @@ mod counting;
 mod editor;
 mod errands;
 mod files;
+
 mod format;
 mod history;
 mod hits;
+mod kept;
+mod keyfile;
 mod keymap;
+mod kv_panel;
+mod layout;
 mod looked;
 mod meter;
 mod outlet;
 mod overlay;
+mod own;
 mod panels;
 mod picker;
+mod pointer;
 mod port;
 mod presets;
 mod recall;
 mod replies;
+mod roster;
 mod run;
 mod sanitize;
 mod saved;
+mod selection;
 mod sessions;
 mod signals;
 mod slash;
@@ -51,6 +61,8 @@ mod view;
 pub use app::{App, Effect, Focus, Message, ModelState};
 pub use files::{FileEntry, Unread};
 pub use keymap::{Action, Keymap};
+pub use kv_panel::BlockColours;
+pub use layout::{Arrangement, Layout, Side};
 pub use overlay::Overlay;
 pub use panels::{Panel, SizeClass};
 pub use picker::{Choice, Picker};
@@ -58,6 +70,6 @@ pub use port::{Ended, FetchEvent, ModelChoice, Models, PresetChoice, ScreenOptio
 pub use run::run;
 pub use sessions::{SessionList, SessionOptions};
 pub use slash::Slash;
-pub use theme::{Depth, Theme};
+pub use theme::{Depth, Role, Theme};
 pub use update::{resume, update};
 pub use view::draw;

@@ -188,10 +188,7 @@ fn sessions_are_found_by_words_of_messages_and_titles() {
         "It begins far away from what is looked for, says this and that, and names **Strutt** in passing.";
     keeper.save(2, vec![ended(1, long)]);
     let found = keeper.list("strutt")[0].snippet.clone().unwrap();
-    assert!(
-        found.starts_with('…') && found.find("**Strutt** in passing").is_some_and(|at| at < 20),
-        "{found}"
-    );
+    assert!(found.starts_with('…') && found.contains("and names **Strutt"), "{found}");
     assert_eq!((rows[0].messages, titles(rows)), (2, vec!["Sky".to_owned()]));
     assert_eq!(titles(keeper.list("brotchen")), ["Bread"]);
     assert_eq!(titles(keeper.list("brea")), ["Bread"]);
