@@ -76,8 +76,7 @@ fn load(desk: &mut Desk, key: u64, id: Option<i64>, session: StoredSession) {
 
 /// A conversation with a version that is not in view.
 fn stored() -> StoredSession {
-    let mut params = SamplingParams::default();
-    params.temperature = 0.3;
+    let params = SamplingParams { temperature: 0.3, ..SamplingParams::default() };
     let meta = SessionMeta {
         title: "Why is the sky blue?".into(),
         model: "smollm2-135m".into(),
