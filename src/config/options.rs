@@ -380,13 +380,6 @@ pub const SETTINGS: &[SettingSpec] = &[
     },
     SettingSpec {
         table: "ui",
-        name: "save_sessions",
-        help: "keep what is said on the screen, to go on with it",
-        get: |o| o.save_sessions.to_string(),
-        set: |o, typed| yes_or_no(typed).map(|x| o.save_sessions = x),
-    },
-    SettingSpec {
-        table: "ui",
         name: "theme",
         help: "a built-in theme or a file of the themes folder; auto is the last one, else dark or light",
         get: |o| o.theme.clone().unwrap_or_else(|| "auto".into()),
@@ -418,6 +411,13 @@ pub const SETTINGS: &[SettingSpec] = &[
         help: "draw with ASCII only",
         get: |o| o.ascii.to_string(),
         set: |o, typed| yes_or_no(typed).map(|x| o.ascii = x),
+    },
+    SettingSpec {
+        table: "ui",
+        name: "save_sessions",
+        help: "keep what is said on the screen, to go on with it",
+        get: |o| o.save_sessions.to_string(),
+        set: |o, typed| yes_or_no(typed).map(|x| o.save_sessions = x),
     },
     SettingSpec {
         table: "ui",

@@ -61,6 +61,9 @@ pub struct StoredTurn {
     pub queued: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub side: bool,
+    /// Its answers answer the message before once more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub retries: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -85,6 +88,9 @@ pub struct StoredCall {
 pub struct StoredAnswer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
+    /// Its own, where the turn has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
     pub model: String,
     pub text: String,
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -67,7 +67,7 @@ impl Keeper {
             while let Ok(next) = inbox.try_recv() {
                 commands.push(next);
             }
-            let ends = commands.iter().any(|command| *command == SessionCommand::Shutdown);
+            let ends = commands.contains(&SessionCommand::Shutdown);
             let saves = commands.iter().any(|command| matches!(command, SessionCommand::Save { .. }));
             only_newest_list(&mut commands);
             commands.into_iter().for_each(|command| self.command(command));

@@ -79,7 +79,7 @@ fn whole() -> Outcome {
 fn result(turns: &mut Vec<StoredTurn>, message: Message) {
     let id = message.tool_call_id.unwrap_or_default();
     let asked = turns.iter().flat_map(|turn| &turn.answers).flat_map(|answer| &answer.tool_calls);
-    let asked = asked.filter(|call| call.id == id).last().cloned();
+    let asked = asked.rev().find(|call| call.id == id).cloned();
     let call =
         asked.unwrap_or(ToolCall { id, name: message.name.unwrap_or_default(), ..ToolCall::default() });
     let result =

@@ -73,6 +73,8 @@ END;
 
 /// Another program may be writing for so long.
 const BUSY: Duration = Duration::from_secs(3);
+/// A file that was begun so long ago will not be finished.
+const LEFT: Duration = Duration::from_secs(60);
 
 /// Opens the file. One that is new appears whole or not at all: a full disk leaves no empty file.
 pub fn open(path: &Path) -> Result<Connection, StoreError> {
@@ -108,7 +110,24 @@ fn create(path: &Path) -> Result<(), StoreError> {
     });
     // After a rename it is not there any more.
     let _ = fs::remove_file(&draft);
+    remove_leftovers(path);
     made
+}
+
+/// What programs that were killed in the midst of it have left.
+fn remove_leftovers(path: &Path) {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned() + ".new-";
+    let folder = path.parent().and_then(|folder| fs::read_dir(folder).ok());
+    let is_old = |entry: &fs::DirEntry| {
+        let changed = entry.metadata().ok().and_then(|data| data.modified().ok());
+        changed.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > LEFT)
+    };
+    for entry in folder.into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&stem) && is_old(&entry) {
+            // Somebody else may be quicker.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// For nobody else to read.

@@ -139,7 +139,7 @@ impl Store {
         let Some(query) = query(words) else { return self.list() };
         let sql = format!(
             "WITH hits AS MATERIALIZED (SELECT CAST(session AS INTEGER) AS session, rank AS score,
-                                  snippet(words, 0, '', '', '…', 12) AS snippet
+                                  snippet(words, 0, '\u{2}', '\u{3}', '…', 16) AS snippet
                            FROM words WHERE words MATCH ?1),
                   best AS (SELECT session, min(score) AS score, snippet FROM hits GROUP BY session)
              {ROW_WITH_SNIPPET} LEFT JOIN best b ON b.session = s.id
@@ -147,7 +147,10 @@ impl Store {
              ORDER BY b.score IS NOT NULL, b.score, s.updated_ms DESC LIMIT {MOST}"
         );
         let mut all = self.connection.prepare_cached(&sql)?;
-        let found = |r: &rusqlite::Row<'_>| Ok(SessionRow { snippet: r.get(6)?, ..row(r)? });
+        let found = |r: &rusqlite::Row<'_>| {
+            let snippet: Option<String> = r.get(6)?;
+            Ok(SessionRow { snippet: snippet.as_deref().map(around), ..row(r)? })
+        };
         let rows = all.query_map(params![query, words.trim()], found)?.collect::<Result<_, _>>()?;
         Ok(rows)
     }
@@ -300,6 +303,20 @@ fn row(row: &rusqlite::Row<'_>) -> rusqlite::Result<SessionRow> {
         messages: row.get::<_, i64>(5)? as usize,
         snippet: None,
     })
+}
+
+/// A snippet that begins shortly before what was found, on one line.
+fn around(snippet: &str) -> String {
+    const BEFORE: usize = 16;
+    let found = snippet.find('\u{2}').unwrap_or(0);
+    let start = snippet[..found].char_indices().rev().nth(BEFORE).map_or(0, |(at, _)| at);
+    // From a word on.
+    let start =
+        snippet[start..found].find(' ').filter(|_| start > 0).map_or(start, |space| start + space + 1);
+    let cut = if start > 0 { "…" } else { "" };
+    let text = snippet[start..].chars().filter(|c| !matches!(c, '\u{2}' | '\u{3}'));
+    let line = text.map(|c| if c.is_whitespace() { ' ' } else { c });
+    cut.chars().chain(line).collect()
 }
 
 /// Every word as FTS5 takes it: quoted, so that nothing in it is an operator, and as a beginning.

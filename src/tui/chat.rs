@@ -99,7 +99,7 @@ pub struct Answer {
     pub seq: SeqId,
     /// What tells it from those beside it: its prompt, its settings, where it branched off.
     pub title: Option<String>,
-    /// Who gave it, where that is known from an earlier session.
+    /// Of an answer that was read: who gave it. The engine knows nothing of it.
     pub model: Option<String>,
     /// Its own, where the turn has several.
     pub prompt: Option<String>,

@@ -68,8 +68,9 @@ impl SessionList {
 fn item(row: &SessionRow, now_ms: i64) -> Item {
     let messages = if row.messages == 1 { "message" } else { "messages" };
     let title = sanitize::one_line(&row.title);
+    let room = if row.snippet.is_some() { 28 } else { 60 };
     Item {
-        label: if title.trim().is_empty() { "(without words)".to_owned() } else { format::fit(&title, 60) },
+        label: if title.trim().is_empty() { "(without words)".to_owned() } else { format::fit(&title, room) },
         detail: sanitize::one_line(row.snippet.as_deref().unwrap_or(&row.model)),
         note: format!("{} {messages} · {}", row.messages, age(now_ms - row.updated_ms)),
         choice: Choice::Session(row.id),

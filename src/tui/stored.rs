@@ -36,6 +36,7 @@ pub fn turn(turn: &Turn) -> StoredTurn {
         text: turn.text.clone(),
         queued: turn.queued,
         side: turn.side,
+        retries: turn.retries,
         held: turn.held,
         calls: turn.calls.iter().map(call).collect(),
         ..StoredTurn::default()
@@ -46,6 +47,7 @@ pub fn turn(turn: &Turn) -> StoredTurn {
 pub fn answer(answer: &Answer, model: &str) -> StoredAnswer {
     StoredAnswer {
         title: answer.title.clone(),
+        prompt: answer.prompt.clone(),
         model: answer.model.clone().unwrap_or_else(|| model.to_owned()),
         text: answer.text.clone(),
         reasoning: answer.reasoning.clone(),
@@ -122,6 +124,7 @@ fn read_turn(stored: StoredTurn, ids: &mut Ids<'_>) -> Turn {
     let mut turn = Turn::new(&stored.text);
     turn.number = Some(stored.number);
     (turn.queued, turn.side, turn.held) = (stored.queued, stored.side, stored.held);
+    turn.retries = stored.retries;
     turn.calls = stored.calls.into_iter().map(|call| read_call(call, ids)).collect();
     // Nothing is sent by itself.
     turn.held |= !turn.calls.is_empty() && stored.answers.is_empty();
@@ -151,7 +154,8 @@ fn read_answer(seq: SeqId, stored: StoredAnswer) -> Answer {
         stored.thinking_ms.map(|ms| (Duration::ZERO, Duration::from_secs_f64(ms.clamp(0.0, 1e9) / 1e3)));
     Answer {
         title: stored.title,
-        model: Some(stored.model).filter(|model| !model.is_empty()),
+        prompt: stored.prompt,
+        model: Some(stored.model),
         text: stored.text,
         reasoning: stored.reasoning,
         tool_calls: stored.tool_calls,

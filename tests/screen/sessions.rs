@@ -76,8 +76,7 @@ fn load(desk: &mut Desk, key: u64, id: Option<i64>, session: StoredSession) {
 
 /// A conversation with a version that is not in view.
 fn stored() -> StoredSession {
-    let mut params = SamplingParams::default();
-    params.temperature = 0.3;
+    let params = SamplingParams { temperature: 0.3, ..SamplingParams::default() };
     let meta = SessionMeta {
         title: "Why is the sky blue?".into(),
         model: "smollm2-135m".into(),
@@ -160,7 +159,9 @@ fn answering_again_and_taking_back_are_saved_too() {
     desk.press(KeyCode::F(3));
     desk.finish();
     let session = on_disk(&desk, 1);
-    let shown = session.turns.iter().filter(|turn| turn.in_view).next_back().unwrap();
+    let places: Vec<_> = session.turns.iter().map(|t| (t.parent, t.place, t.in_view)).collect();
+    assert_eq!(places, [(None, 0, false), (None, 1, true)], "what was stopped is a version still");
+    let shown = &session.turns[1];
     assert_eq!(shown.answers[0].outcome.as_ref().unwrap().reason, FinishReason::Stop);
 }
 
@@ -181,6 +182,10 @@ fn a_resumed_chat_shows_everything_and_goes_on() {
     let expected =
         ["Be brief.", "Why is the sky blue?", "Because of Rayleigh.", "Who was that?", "Lord Rayleigh."];
     assert_eq!((&told[..5], told[5]), (&expected[..], "And when?"));
+    desk.finish();
+    let first = desk.app.chat.answers().next().unwrap().seq;
+    desk.say(&format!("/fork {first}"));
+    assert!(desk.picture().contains("is of an earlier session"), "{}", desk.picture());
     let changes = on_disk(&desk, 1);
     let new: Vec<_> = changes.turns.iter().map(|t| (t.number, t.parent)).collect();
     assert_eq!(new, [(4, Some(3))], "only what is new is saved, behind what was there");
@@ -208,11 +213,7 @@ fn an_answer_that_was_cut_off_is_said_and_what_was_never_sent_is_in_the_input() 
 fn a_copy_is_saved_whole_as_a_session_of_its_own() {
     let mut desk = desk(SIZES[0]);
     load(&mut desk, 1, None, stored());
-    assert_eq!(on_disk(&desk, 1).turns, {
-        let mut turns = stored().turns;
-        turns.iter_mut().flat_map(|t| &mut t.answers).for_each(|a| a.model = "smollm2-135m".into());
-        turns
-    });
+    assert_eq!(on_disk(&desk, 1).turns, stored().turns);
     // A file that was damaged: all of it once more.
     let before = commands(&desk).len();
     desk.tell(Message::Sessions(SessionEvent::SendAgain(SessionKey(1))));

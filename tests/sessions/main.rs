@@ -184,6 +184,11 @@ fn sessions_are_found_by_words_of_messages_and_titles() {
     let titles = |rows: Vec<SessionRow>| rows.into_iter().map(|row| row.title).collect::<Vec<_>>();
     let rows = keeper.list("scatt rayl");
     assert!(rows[0].snippet.as_ref().unwrap().contains("Rayleigh scattering"), "{rows:?}");
+    let long =
+        "It begins far away from what is looked for, says this and that, and names **Strutt** in passing.";
+    keeper.save(2, vec![ended(1, long)]);
+    let found = keeper.list("strutt")[0].snippet.clone().unwrap();
+    assert!(found.starts_with('…') && found.contains("and names **Strutt"), "{found}");
     assert_eq!((rows[0].messages, titles(rows)), (2, vec!["Sky".to_owned()]));
     assert_eq!(titles(keeper.list("brotchen")), ["Bread"]);
     assert_eq!(titles(keeper.list("brea")), ["Bread"]);

@@ -12,10 +12,10 @@ fn import(name: &str, text: &str) -> Result<StoredSession, String> {
 
 #[test]
 fn json_reads_back_with_everything_and_is_what_apis_take() {
-    let mut session = StoredSession::default();
-    session.meta =
-        SessionMeta { title: "t".into(), named: true, model: "m".into(), ..SessionMeta::default() };
-    session.meta.params.temperature = 0.2;
+    let params = SamplingParams { temperature: 0.2, ..SamplingParams::default() };
+    let (title, model) = ("t".to_owned(), "m".to_owned());
+    let meta = SessionMeta { title, named: true, model, params, ..SessionMeta::default() };
+    let mut session = StoredSession { meta, ..StoredSession::default() };
     let answer = StoredAnswer { text: "b".into(), reasoning: "hm".into(), ..StoredAnswer::default() };
     session.turns = vec![StoredTurn { answers: vec![answer], ..stored(1, "a") }];
     session.turns.push(StoredTurn { number: 2, parent: None, place: 1, in_view: false, ..stored(1, "z") });

@@ -73,6 +73,10 @@ fn point(app: &App, arguments: &str) -> Result<(SeqId, usize), String> {
         Some(seq) => format!("no answer {seq} to fork"),
         None => "no answer to fork".to_owned(),
     })?;
+    if answer.model.is_some() {
+        let why = "is of an earlier session: the engine has no tokens of it; /regen answers again";
+        return Err(format!("answer {} {why}", answer.seq));
+    }
     if answer.prompt_tokens.is_none() {
         return Err(format!("answer {} has not begun", answer.seq));
     }

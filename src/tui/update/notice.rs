@@ -3,7 +3,7 @@
 use crate::config::Notify;
 use crate::protocol::Event;
 use crate::tui::app::{App, Effect};
-use crate::tui::{format, sanitize};
+use crate::tui::{format, sanitize, stored};
 
 /// Who waits less long has not gone away.
 const LONG_MS: f64 = 10_000.0;
@@ -18,8 +18,8 @@ pub fn ended(app: &App, ended_ms: Option<f64>, effects: &mut Vec<Effect>) {
         Notify::Off => {}
         Notify::Bell => effects.push(Effect::Bell),
         Notify::Desktop => {
-            let chat = app.chat.title.as_deref().map(sanitize::one_line);
-            let about = chat.map_or(String::new(), |title| format!(" in {title}"));
+            let title = sanitize::one_line(&stored::title(&app.chat));
+            let about = if title.is_empty() { title } else { format!(" in {title}") };
             let text = format!("the answer{about} is there, after {}", format::millis(took));
             effects.push(Effect::Notify(format::fit(&text, 120)));
         }

@@ -7,7 +7,7 @@ use crate::tui::keymap::{self, Action, Place};
 use crate::tui::layout::Arrangement;
 use crate::tui::overlay::Overlay;
 use crate::tui::picker::{Choice, Item, Picker};
-use crate::tui::{sanitize, slash};
+use crate::tui::{sanitize, slash, stored};
 
 /// Actions, commands, parameters, layouts, themes and open chats; what was chosen before comes first.
 pub fn open(app: &mut App) {
@@ -85,7 +85,7 @@ fn chats(app: &App) -> Vec<Item> {
     }
     let item = |(tab, chat): (usize, &crate::tui::chat::Chat)| Item {
         label: format!("chat {}", tab + 1),
-        detail: chat.title.as_deref().map(sanitize::one_line).unwrap_or_default(),
+        detail: sanitize::one_line(&stored::title(chat)),
         note: if tab == app.tabs.active() { "in view" } else { "" }.to_owned(),
         choice: Choice::Tab(tab),
     };

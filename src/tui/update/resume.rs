@@ -30,10 +30,14 @@ pub fn resume(app: &mut App, effects: &mut Vec<Effect>) {
 fn where_it_ended(answer: &Answer) -> Option<(SeqId, usize, usize)> {
     let reason = &answer.outcome.as_ref()?.reason;
     let was_cut = matches!(reason, FinishReason::Length | FinishReason::Abort | FinishReason::Repetition);
-    was_cut.then_some((answer.seq, answer.prompt_tokens?, answer.tokens))
+    // The engine knows nothing of answers that were read from a file.
+    (was_cut && answer.model.is_none()).then_some((answer.seq, answer.prompt_tokens?, answer.tokens))
 }
 
 fn why_not(answer: Option<&Answer>) -> &'static str {
+    if answer.is_some_and(|answer| answer.model.is_some()) {
+        return "it is of an earlier session: /regen answers anew";
+    }
     match answer.and_then(|answer| answer.outcome.as_ref()).map(|outcome| &outcome.reason) {
         None => "no answer to go on with",
         Some(FinishReason::Error(_)) => "it ended by an error: /regen answers anew",

@@ -10,7 +10,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
     let Some(Overlay::Sessions(list)) = &mut app.overlay else { return };
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
-    if !matches!(key.code, KeyCode::Delete) && !(control && key.code == KeyCode::Char('d')) {
+    let deletes = key.code == KeyCode::Delete || (control && key.code == KeyCode::Char('d'));
+    if !deletes {
         list.deleting = None;
     }
     let picker = &mut list.picker;

@@ -44,7 +44,8 @@ fn save_one(app: &mut App, model: &str, effects: &mut Vec<Effect>) {
 }
 
 fn meta(app: &App, title: String, model: &str) -> SessionMeta {
-    let last = app.chat.answers().rev().find_map(|answer| answer.model.clone());
+    let last =
+        app.chat.answers().rev().find_map(|answer| answer.model.clone().filter(|model| !model.is_empty()));
     SessionMeta {
         title,
         named: app.chat.title.is_some(),
