@@ -1,6 +1,7 @@
 //! The screen over an engine that says canned answers: to look at the screen without a model.
 //!
 //! `screen_demo` starts with a model, `screen_demo --fresh` with none (the download is played too).
+//! `--sessions FILE` keeps what is said there, and `-c` goes on with it.
 //! Asked about the weather the model calls a tool: of `Oslo` (`weather`), of two places (`two`), again
 //! and again (`forever`).
 //! Asked about `markdown` it says all of it.
@@ -18,7 +19,7 @@ mod payloads;
 
 use fake_engine::{FakeEngine, model_info};
 use glassbox::protocol::*;
-use glassbox::tui::{self, Ended, FetchEvent, ModelChoice, Models, ScreenOptions};
+use glassbox::tui::{self, Ended, FetchEvent, ModelChoice, Models, ScreenOptions, SessionOptions};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,13 +45,18 @@ fn main() -> ExitCode {
         pace: after("--pace").and_then(|p| p.parse().ok()).unwrap_or(30),
         hostile: has("--hostile"),
     };
+    let file = after("--sessions").map(std::path::PathBuf::from);
+    let resume = has("-c").then_some(WhichSession::Newest);
+    let sessions = SessionOptions { on: true, file: file.clone(), resume };
     let options = ScreenOptions {
+        sessions,
         ascii: has("--ascii"),
         theme: after("--theme"),
         model: after("--model"),
         ..ScreenOptions::default()
     };
-    match tui::run(options, Box::new(demo), tools(has("--hostile"))) {
+    let sessions = Some(glassbox::sessions::open(file));
+    match tui::run(options, Box::new(demo), tools(has("--hostile")), sessions) {
         Ok(Ended::Quit) => ExitCode::SUCCESS,
         Ok(Ended::Signal(number)) => ExitCode::from(128 + number as u8),
         Err(error) => {

@@ -4,6 +4,12 @@
 
 #[path = "screen/beams.rs"]
 mod beams;
+#[path = "screen/branching.rs"]
+mod branching;
+#[path = "screen/compare.rs"]
+mod compare;
+#[path = "screen/composing.rs"]
+mod composing;
 #[path = "screen/debugger.rs"]
 mod debugger;
 #[path = "support/fake_engine.rs"]
@@ -20,6 +26,8 @@ mod markdown;
 mod sampling;
 #[path = "screen/scripts.rs"]
 mod scripts;
+#[path = "screen/sessions.rs"]
+mod sessions;
 #[path = "screen/settings.rs"]
 mod settings;
 #[path = "screen/tokens.rs"]
@@ -31,8 +39,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use fake_engine::{FakeEngine, model_info};
 use glassbox::protocol::*;
 use glassbox::tui::{
-    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions, Theme,
-    draw, update,
+    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions,
+    SessionOptions, Theme, draw, update,
 };
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;

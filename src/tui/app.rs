@@ -3,6 +3,8 @@
 use super::calls::{Call, Toolbox};
 use super::chat::{Chat, Turn};
 use super::composer::Composer;
+use super::counting::Counting;
+use super::files::{FileEntry, Unread};
 use super::find::Find;
 use super::hits::Hits;
 use super::keymap::Keymap;
@@ -12,14 +14,16 @@ use super::panels::{Panel, Panels, SizeClass};
 use super::place::Shown;
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
 use super::reading::Reading;
+use super::sessions::Sessions;
 use super::slash::Slash;
 use super::tabs::Tabs;
 use super::theme::Theme;
 use super::traces::Traces;
+use super::update::attach::Attaching;
 use crate::base::Ring;
 use crate::protocol::{
     BeamSearch, Channel, Command, Event, Guided, HeldBack, LoadStage, ModelInfo, SamplingParams,
-    SchedulerSettings, SeqId, Snapshot, Thinking, ToolCommand, ToolEvent,
+    SchedulerSettings, SeqId, SessionCommand, SessionEvent, Snapshot, Thinking, ToolCommand, ToolEvent,
 };
 use crossterm::event::{KeyEvent, MouseEvent};
 use std::cell::Cell;
@@ -49,9 +53,25 @@ pub enum Message {
     Snapshot(Arc<Snapshot>),
     Fetch(FetchEvent),
     Tools(ToolEvent),
+    Sessions(SessionEvent),
     /// A thread of the program panicked; the screen goes on.
     Panicked(String),
     Copied(Result<(), String>),
+    /// Of a folder, for completion.
+    Folder {
+        path: String,
+        entries: Vec<FileEntry>,
+    },
+    FileRead {
+        path: String,
+        content: Result<String, Unread>,
+    },
+    Globbed {
+        pattern: String,
+        found: Result<Vec<String>, String>,
+    },
+    /// Time has passed that something waits for.
+    Tick,
     Edited(Result<String, String>),
     /// What the file of a grammar or a schema holds.
     GrammarRead {
@@ -69,12 +89,16 @@ pub enum Effect {
     Fetch(String),
     CancelFetch,
     Tools(ToolCommand),
+    Sessions(SessionCommand),
     Open(String),
     Copy(String),
     ReadGrammar {
         command: Slash,
         path: String,
     },
+    ListFolder(String),
+    ReadFile(String),
+    Glob(String),
     /// Add to the history file.
     Remember(String),
     /// Let the person's editor have the terminal and this text.
@@ -98,7 +122,10 @@ pub struct App {
     /// The others that are open.
     pub tabs: Tabs,
     pub tools: Toolbox,
+    pub sessions: Sessions,
     pub composer: Composer,
+    pub counting: Counting,
+    pub attaching: Attaching,
     /// The chosen row of the slash completion.
     pub completion: usize,
     pub focus: Focus,
@@ -142,6 +169,8 @@ pub struct App {
     pub flash: Option<(String, Duration)>,
     pub last_escape: Option<Duration>,
     pub last_interrupt: Option<Duration>,
+    /// Which tab was to be closed, and when.
+    pub last_close: Option<(usize, Duration)>,
     pub hinted: bool,
     /// What the last frame showed of the transcript.
     pub shown: Cell<Shown>,
@@ -239,7 +268,10 @@ impl App {
             fetch: None,
             tabs: Tabs::default(),
             tools: Toolbox::default(),
+            sessions: Sessions::default(),
             composer: Composer::with_history(history),
+            counting: Counting::default(),
+            attaching: Attaching::default(),
             completion: 0,
             focus: Focus::Input,
             panels: Panels::default(),
@@ -265,6 +297,7 @@ impl App {
             flash: None,
             last_escape: None,
             last_interrupt: None,
+            last_close: None,
             hinted: false,
             shown: Cell::default(),
             kv_row: Cell::new(1),

@@ -67,6 +67,16 @@ impl Call {
         self.open.unwrap_or(all)
     }
 
+    /// The same call with the same result.
+    pub fn again(&self) -> Self {
+        let mut call = Self::new(self.id, self.call.clone());
+        call.plan = self.plan.clone();
+        if let CallState::Done(result) = &self.state {
+            call.end(result.clone());
+        }
+        call
+    }
+
     pub fn is_done(&self) -> bool {
         matches!(self.state, CallState::Done(_))
     }

@@ -4,10 +4,11 @@ use super::calls::Call;
 use super::drawn::DrawnTokens;
 use super::format;
 use super::place::{Key, Measure, Part as Piece, Scroll, Spot};
+use super::saved::Saved;
 use super::transcript::Document;
 use crate::protocol::{
-    CallId, Event, FinishReason, Message, Outcome, PARAMS, Part, RequestId, Role, SamplingParams, SeqId,
-    TokenInfo, ToolCall,
+    CallId, Event, FinishReason, Message, Outcome, PARAMS, Part, Role, SamplingParams, SeqId, TokenInfo,
+    ToolCall, TurnNumber,
 };
 use std::time::Duration;
 
@@ -30,6 +31,18 @@ pub struct Chat {
     pub unread: bool,
     /// How thoughts are shown in every answer.
     pub thoughts_open: bool,
+    /// What of it is on disk.
+    pub saved: Saved,
+    /// A message that was sent is in the input.
+    pub editing: Option<Editing>,
+}
+
+/// What is sent next takes the place of an earlier message.
+pub struct Editing {
+    /// The how-manieth message of the person, from 0.
+    pub message: usize,
+    /// What was being written before.
+    pub draft: String,
 }
 
 pub enum Entry {
@@ -48,12 +61,16 @@ pub struct Turn {
     pub queued: bool,
     /// Several answers side by side; the chat goes on without them.
     pub side: bool,
+    /// They answer the message before them once more.
+    pub retries: bool,
     /// Those of the answer before: their results stand in the place of a person's words.
     pub calls: Vec<Call>,
     /// The person stopped here: no answer is asked for.
     pub held: bool,
     pub versions: Versions,
     pub measured: Measure,
+    /// Its number in the session, once it has one.
+    pub number: Option<TurnNumber>,
 }
 
 /// What else was said, or answered, in a turn's place. Each begins with its own turn and has all that
@@ -80,12 +97,16 @@ pub enum Level {
 /// One continuation as it streams.
 pub struct Answer {
     pub seq: SeqId,
-    /// Its own prompt, where the turn has several.
+    /// What tells it from those beside it: its prompt, its settings, where it branched off.
     pub title: Option<String>,
     /// Of a branch: its parent, and how many of its tokens it keeps.
     pub from: Option<(SeqId, usize)>,
     /// Every token, as it was drawn.
     pub drawn: DrawnTokens,
+    /// Who gave it, where that is known from an earlier session.
+    pub model: Option<String>,
+    /// Its own, where the turn has several.
+    pub prompt: Option<String>,
     pub text: String,
     pub reasoning: String,
     /// That it asks for, as they form.
@@ -107,6 +128,10 @@ pub struct Answer {
     /// First and last token of its thoughts.
     pub thinking: Option<(Duration, Duration)>,
     pub outcome: Option<Box<Outcome>>,
+    /// Its parameters are its own: what is set for the chat leaves them.
+    pub is_fixed: bool,
+    /// It goes on where it was cut; this is how it stood, until the engine has taken it up again.
+    pub resumes: Option<(SeqId, Box<Outcome>)>,
 }
 
 impl Entry {
@@ -179,10 +204,6 @@ impl Chat {
         self.turns().flat_map(|turn| &turn.answers)
     }
 
-    pub fn answer_mut(&mut self, seq: SeqId) -> Option<&mut Answer> {
-        self.turns_mut().rev().flat_map(|turn| &mut turn.answers).find(|answer| answer.seq == seq)
-    }
-
     /// Those that the conversation is made of.
     pub fn main_turns(&self) -> impl DoubleEndedIterator<Item = &Turn> {
         self.turns().filter(|turn| !turn.queued && !turn.side)
@@ -212,13 +233,6 @@ impl Chat {
     /// Rounds of calls since a person last spoke.
     pub fn rounds(&self) -> usize {
         self.main_turns().rev().take_while(|turn| !turn.calls.is_empty()).count()
-    }
-
-    /// Requests with an answer still to come, oldest first.
-    pub fn running(&self) -> Vec<RequestId> {
-        let mut ids: Vec<_> = self.answers().filter(|a| a.outcome.is_none()).map(|a| a.seq.request).collect();
-        ids.dedup();
-        ids
     }
 
     pub fn turn(&self, entry: usize) -> Option<&Turn> {
@@ -255,10 +269,6 @@ impl Chat {
         })
     }
 
-    pub fn is_running(&self) -> bool {
-        self.answers().rev().any(|a| a.outcome.is_none())
-    }
-
     pub fn last_answer(&self) -> Option<&Answer> {
         self.answers().next_back()
     }
@@ -266,8 +276,13 @@ impl Chat {
     /// What the model is told: the turns before the first queued one, their answers, and `text`.
     /// A turn that was refused is left out, so that the session stays usable.
     pub fn messages(&self, system: Option<&str>, text: Option<&str>) -> Vec<Message> {
+        self.told(usize::MAX, system, text)
+    }
+
+    /// The same, of the first so many turns.
+    pub fn told(&self, turns: usize, system: Option<&str>, text: Option<&str>) -> Vec<Message> {
         let mut messages: Vec<Message> = system.map(|s| Message::new(Role::System, s)).into_iter().collect();
-        let mut turns = self.main_turns().peekable();
+        let mut turns = self.main_turns().take(turns).peekable();
         while let Some(turn) = turns.next() {
             let answer = turn.answers.first().filter(|answer| !answer.is_refused());
             if turn.calls.is_empty() {
@@ -304,10 +319,12 @@ impl Turn {
             answers: Vec::new(),
             queued: false,
             side: false,
+            retries: false,
             calls: Vec::new(),
             held: false,
             versions: Versions::default(),
             measured: Measure::default(),
+            number: None,
         }
     }
 
@@ -328,6 +345,7 @@ impl Turn {
             && self.calls.iter().all(Call::is_done)
             && self.answers.iter().all(|answer| answer.outcome.is_some());
         let said = key.with(self.shown.size()).with(self.calls.len()).with(self.answers.len());
+        let said = said.with(usize::from(self.versions.is_several()));
         let said =
             self.calls.iter().fold(said, |key, call| key.with(call.shown.size()).with(fold(call.open)));
         let whole = self.answers.iter().fold(said, |key, answer| {
@@ -337,6 +355,23 @@ impl Turn {
                 .with(fold(answer.open))
         });
         is_settled.then_some(whole)
+    }
+
+    /// What was written, and how that is shown: with chips as chips.
+    pub fn shown_as(text: &str, shown: &str) -> Self {
+        Self { shown: Document::plain(&folded(shown)), ..Self::new(text) }
+    }
+
+    /// The same said again, or the same results of calls, to be answered anew.
+    pub fn again(&self) -> Self {
+        let mut turn = Self::new(&self.text);
+        turn.calls = self.calls.iter().map(Call::again).collect();
+        turn
+    }
+
+    /// Nothing was answered.
+    pub fn is_refused(&self) -> bool {
+        self.answers.iter().all(Answer::is_refused) && !self.versions.is_several()
     }
 
     fn is_pending(&self) -> bool {
@@ -351,6 +386,8 @@ impl Answer {
             title: None,
             from: None,
             drawn: DrawnTokens::default(),
+            model: None,
+            prompt: None,
             text: String::new(),
             reasoning: String::new(),
             tool_calls: Vec::new(),
@@ -367,6 +404,19 @@ impl Answer {
             budget: None,
             thinking: None,
             outcome: None,
+            is_fixed: false,
+            resumes: None,
+        }
+    }
+
+    /// The engine has taken it. One that is resumed is told again from its beginning.
+    pub fn accepted(&mut self, prompt_tokens: usize) {
+        self.prompt_tokens = Some(prompt_tokens);
+        if let Some((before, _)) = self.resumes.take() {
+            self.from = Some((before, self.tokens));
+            (self.text, self.reasoning) = (String::new(), String::new());
+            (self.body, self.thoughts) = (Document::default(), Document::plain(""));
+            self.tool_calls.clear();
         }
     }
 
@@ -396,6 +446,7 @@ impl Answer {
                 }
                 self.params = (**params).clone();
             }
+            Event::Finished { .. } if self.resumes.is_some() => self.not_resumed(),
             Event::Finished { outcome, .. } => {
                 self.tokens = outcome.usage.completion_tokens;
                 self.reasoning_tokens = outcome.usage.reasoning_tokens;
@@ -417,6 +468,13 @@ impl Answer {
         // No time passes between what a replay catches up on.
         let seen = self.first_token.filter(|first| *first > self.submitted);
         measured.or_else(|| Some((seen? - self.submitted).as_secs_f64() * 1e3))
+    }
+
+    /// It stays as it was.
+    fn not_resumed(&mut self) {
+        if let Some((seq, before)) = self.resumes.take() {
+            (self.seq, self.outcome) = (seq, Some(before));
+        }
     }
 
     fn count(&mut self, token: &TokenInfo, now: Duration) {

@@ -1,6 +1,7 @@
 //! What the line being written may become: commands, then the names they take.
 
 use super::app::App;
+use super::files::FileEntry;
 use super::slash::{self, Line, Slash};
 use super::{format, sanitize};
 use crate::protocol::{Breakpoint, PARAMS, ParamKind, ParamSpec, SCHEDULING, SamplerOrder, SchedulingSpec};
@@ -13,9 +14,14 @@ pub struct Choice {
     /// Enter takes it without an arrow key before. Not so where nothing of the name is typed yet:
     /// `/set ` lists all.
     pub eager: bool,
+    /// A file or a folder, in place of the word at the cursor.
+    pub file: Option<String>,
 }
 
 pub fn offered(app: &App) -> Vec<Choice> {
+    if let Some(typed) = app.composer.mention() {
+        return files(app, &typed);
+    }
     let text = app.composer.text();
     let commands = slash::completions(&text);
     if !commands.is_empty() {
@@ -24,6 +30,7 @@ pub fn offered(app: &App) -> Vec<Choice> {
             shown: format!("/{} {}", spec.name, spec.arguments),
             help: spec.help.into(),
             eager: true,
+            file: None,
         };
         return commands.iter().map(choice).collect();
     }
@@ -65,8 +72,33 @@ pub fn offered(app: &App) -> Vec<Choice> {
         shown: name,
         help,
         eager: !typed.is_empty(),
+        file: None,
     };
     names.into_iter().filter(begins).map(choice).collect()
+}
+
+/// Files of the folder that is being typed: those that begin so, then those that contain it.
+fn files(app: &App, typed: &str) -> Vec<Choice> {
+    const MOST: usize = 100;
+    let Some(folder) = &app.attaching.folder else { return Vec::new() };
+    let wanted = typed.strip_prefix(folder.path.as_str()).unwrap_or(typed).to_lowercase();
+    let is_hidden = |name: &str| name.starts_with('.') && !wanted.starts_with('.');
+    let fits = |begins: bool| {
+        let wanted = &wanted;
+        folder.entries.iter().filter(move |entry| {
+            let name = entry.name.to_lowercase();
+            name.starts_with(wanted.as_str()) == begins && name.contains(wanted.as_str())
+        })
+    };
+    let all = fits(true).chain(fits(false)).filter(|entry| !is_hidden(&entry.name));
+    let choice = |entry: &FileEntry| Choice {
+        line: String::new(),
+        shown: format!("@{}{}", sanitize::one_line(&entry.name), if entry.is_folder { "/" } else { "" }),
+        help: if entry.is_folder { "folder".into() } else { format::bytes(entry.bytes) },
+        eager: !wanted.is_empty(),
+        file: Some(format!("{}{}{}", folder.path, entry.name, if entry.is_folder { "/" } else { "" })),
+    };
+    all.take(MOST).map(choice).collect()
 }
 
 /// Of a setting whose values are names.
@@ -84,6 +116,7 @@ fn values(command: &str, typed: &str) -> Vec<Choice> {
         shown: (*value).to_owned(),
         help: String::new(),
         eager: !typed.is_empty(),
+        file: None,
     };
     names.iter().filter(|value| value.starts_with(typed)).map(choice).collect()
 }
@@ -98,6 +131,7 @@ fn conditions(command: &str, typed: &str) -> Vec<Choice> {
             shown: one.to_owned(),
             help: more.trim_start().to_owned(),
             eager: !typed.is_empty() && !one.contains(' '),
+            file: None,
         }
     };
     Breakpoint::FORMS.iter().filter(|form| form.starts_with(typed)).map(choice).collect()

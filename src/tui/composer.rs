@@ -1,12 +1,13 @@
 //! The input: an editor of one to ten rows, its history, and large pastes kept as chips.
 
+use super::chips::Chips;
 use super::recall::Recall;
 use super::sanitize;
 use super::theme::{Role, Theme};
-use crossterm::event::KeyEvent;
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::{Buffer, CellWidth};
 use ratatui::layout::{Position, Rect};
-use ratatui::style::Style;
+use ratatui::style::{Modifier, Style};
 use ratatui::widgets::Widget;
 use ratatui_textarea::{CursorMove, TextArea, WrapMode};
 use unicode_segmentation::UnicodeSegmentation;
@@ -16,13 +17,22 @@ const CHIP_LINES: usize = 12;
 const CHIP_BYTES: usize = 2_000;
 const MAX_ROWS: u16 = 10;
 
+/// What was written, when it is taken.
+pub struct Written {
+    /// Chips unfolded.
+    pub whole: String,
+    /// Files by their names: to be remembered.
+    pub typed: String,
+    /// Files as chips.
+    pub shown: String,
+}
+
 pub struct Composer {
     area: TextArea<'static>,
     history: Vec<String>,
     /// Where in the history the input is, and what was being written before.
     browsing: Option<(usize, String)>,
-    /// The chip's text in the input, and what it stands for.
-    chips: Vec<(String, String)>,
+    chips: Chips,
     recall: Option<Recall>,
 }
 
@@ -32,7 +42,7 @@ impl Default for Composer {
             area: editor(Vec::new()),
             history: Vec::new(),
             browsing: None,
-            chips: Vec::new(),
+            chips: Chips::default(),
             recall: None,
         }
     }
@@ -67,7 +77,17 @@ impl Composer {
 
     /// What is written, chips unfolded.
     pub fn whole_text(&self) -> String {
-        self.chips.iter().fold(self.text(), |text, (chip, content)| text.replacen(chip, content, 1))
+        self.chips.unfolded(&self.text())
+    }
+
+    /// A message that was sent, in full where it can be worked on.
+    pub fn set_to_edit(&mut self, text: &str) {
+        const WORKABLE: usize = 20_000;
+        self.clear();
+        match text.len() {
+            ..WORKABLE => self.set(text),
+            _ => self.paste(text),
+        }
     }
 
     /// What came back from an editor, in place of all that was written.
@@ -113,12 +133,15 @@ impl Composer {
         }
     }
 
-    /// Takes the input, chips unfolded, and remembers it as typed.
-    pub fn take(&mut self) -> String {
-        let text = self.whole_text();
-        self.remember(&text);
+    /// Takes the input and remembers it as typed.
+    pub fn take(&mut self) -> Written {
+        let text = self.text();
+        let chips = &self.chips;
+        let written =
+            Written { whole: chips.unfolded(&text), typed: chips.typed(&text), shown: chips.shown(&text) };
+        self.remember(&written.typed);
         self.clear();
-        text
+        written
     }
 
     pub fn remember(&mut self, text: &str) {
@@ -127,12 +150,43 @@ impl Composer {
         }
     }
 
-    /// One key that is no binding.
+    /// One key that is no binding. A chip is one thing: the cursor is never inside, and what deletes a
+    /// part of it deletes it.
     pub fn key(&mut self, key: KeyEvent) {
-        let backspace = key.code == crossterm::event::KeyCode::Backspace;
-        if !(backspace && self.delete_chip()) {
+        let taken = match key.code {
+            KeyCode::Backspace => self.delete_chip(|(at, wide), column| at + wide == column),
+            KeyCode::Delete => self.delete_chip(|(at, _), column| at == column),
+            KeyCode::Char('w') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                self.delete_chip(|(at, wide), column| at + wide == column)
+            }
+            _ => false,
+        };
+        if !taken {
+            let before = self.area.cursor();
             self.area.input(key);
+            self.leave_chip(before.1);
         }
+    }
+
+    pub fn undo(&mut self) {
+        self.area.undo();
+    }
+
+    pub fn redo(&mut self) {
+        self.area.redo();
+    }
+
+    /// The chip at the cursor becomes its content; without one the cursor goes to the line's end.
+    pub fn expand_chip(&mut self) {
+        let touches = |(at, wide): (usize, usize), column: usize| at <= column && column <= at + wide;
+        let Some((label, content)) = self.chip_where(touches).map(|label| {
+            let content = self.chips.unfolded(&label).trim_end().to_owned();
+            (label, content)
+        }) else {
+            return self.area.move_cursor(CursorMove::End);
+        };
+        // Into the editor itself: `paste` would fold it again.
+        self.swap(&label, &content);
     }
 
     pub fn newline(&mut self) {
@@ -156,14 +210,77 @@ impl Composer {
             self.area.insert_str(text);
             return;
         }
-        let number = self.chips.len() + 1;
-        let size = super::format::bytes(text.len() as u64);
-        let chip = match lines {
-            0 | 1 => format!("[paste {number}: {size}]"),
-            lines => format!("[paste {number}: {lines} lines, {size}]"),
-        };
+        let chip = self.chips.add_paste(text).to_owned();
         self.area.insert_str(&chip);
-        self.chips.push((chip, text));
+    }
+
+    /// The word at the cursor that names a file, without its `@`.
+    pub fn mention(&self) -> Option<String> {
+        let cursor = self.area.cursor();
+        let before: String = self.area.lines().get(cursor.0)?.chars().take(cursor.1).collect();
+        let word = before.rsplit(char::is_whitespace).next()?;
+        let path = word.strip_prefix('@')?;
+        (!path.starts_with('@')).then(|| path.to_owned())
+    }
+
+    /// Another path in the place of the word at the cursor.
+    pub fn set_mention(&mut self, path: &str) {
+        if let Some(typed) = self.mention() {
+            for _ in typed.chars() {
+                self.area.delete_char();
+            }
+            self.area.insert_str(path);
+        }
+    }
+
+    /// Words that may name files, in order.
+    pub fn mentions(&self) -> Vec<String> {
+        let text = self.chips.replaced_by_nothing(&self.text());
+        let words = text.split_whitespace().filter_map(|word| word.strip_prefix('@'));
+        words.filter(|path| !path.is_empty() && !path.starts_with('@')).map(str::to_owned).collect()
+    }
+
+    /// A file in the place of its name, or at the cursor.
+    pub fn attach(&mut self, path: &str, content: &str) {
+        let visible = sanitize::visible(&content.replace("\r\n", "\n")).into_owned();
+        let chip = self.chips.add_file(path, visible).to_owned();
+        if !self.swap(&format!("@{path}"), &chip) {
+            self.area.insert_str(format!("{chip} "));
+        }
+    }
+
+    /// Files whose tokens are not counted yet: their names and what they hold.
+    pub fn uncounted(&self) -> impl Iterator<Item = (&str, &str)> {
+        let files = self.chips.iter().filter(|chip| chip.tokens.is_none());
+        files.filter_map(|chip| Some((chip.path.as_deref()?, chip.content.as_str())))
+    }
+
+    pub fn counted(&mut self, path: &str, tokens: usize) {
+        if let Some((old, new)) = self.chips.counted(path, tokens) {
+            self.swap(&old, &new);
+        }
+    }
+
+    /// Puts `new` into the place of the first `old`; the cursor stays where it was in the text.
+    fn swap(&mut self, old: &str, new: &str) -> bool {
+        let found = self.area.lines().iter().enumerate().find_map(|(row, line)| {
+            let at = word_at(line, old)?;
+            Some((row, line[..at].chars().count()))
+        });
+        let Some((row, column)) = found else { return false };
+        let cursor = self.area.cursor();
+        let wide = old.chars().count();
+        self.area.move_cursor(CursorMove::Jump(row as u16, column as u16));
+        self.area.delete_str(wide);
+        self.area.insert_str(new);
+        // Behind it in its line the text has moved; inside it, the cursor goes to its end.
+        if cursor.0 != row || cursor.1 < column {
+            self.area.move_cursor(CursorMove::Jump(cursor.0 as u16, cursor.1 as u16));
+        } else if !new.contains('\n') {
+            let moved = cursor.1.saturating_sub(column + wide) + column + new.chars().count();
+            self.area.move_cursor(CursorMove::Jump(row as u16, moved as u16));
+        }
+        true
     }
 
     /// Moves up in the text; on its first row, back in the history.
@@ -214,8 +331,8 @@ impl Composer {
             buf.set_string(area.x, area.y, hint, theme.style(Role::Muted));
             return Some(area.as_position());
         }
-        for (chip, _) in &self.chips {
-            highlight(chip, area, buf, theme.style(Role::Accent));
+        for chip in self.chips.iter() {
+            highlight(chip.label(), area, buf, theme.style(Role::Accent));
         }
         let cursor = self.area.screen_cursor();
         let (top, left) = self.area.scroll_offset();
@@ -224,20 +341,40 @@ impl Composer {
         Some(Position::new(area.x + x, area.y + y))
     }
 
-    /// Backspace at the end of a chip takes all of it.
-    fn delete_chip(&mut self) -> bool {
-        let cursor = self.area.cursor();
-        let Some(line) = self.area.lines().get(cursor.0) else { return false };
-        let before: String = line.chars().take(cursor.1).collect();
-        let Some(at) = self.chips.iter().position(|(chip, _)| before.ends_with(chip.as_str())) else {
+    /// Takes a chip that stands so to the cursor; its content is kept, for undo.
+    fn delete_chip(&mut self, stands: impl Fn((usize, usize), usize) -> bool) -> bool {
+        if self.area.is_selecting() {
             return false;
-        };
-        let (chip, _) = self.chips.remove(at);
-        for _ in chip.chars() {
-            self.area.delete_char();
         }
-        true
+        let Some(label) = self.chip_where(stands) else { return false };
+        self.swap(&label, "")
     }
+
+    /// The name of the chip in the cursor's line that stands so to the cursor's column.
+    fn chip_where(&self, stands: impl Fn((usize, usize), usize) -> bool) -> Option<String> {
+        let cursor = self.area.cursor();
+        let line = self.area.lines().get(cursor.0)?;
+        let (at, wide) = self.chips.places(line).into_iter().find(|place| stands(*place, cursor.1))?;
+        Some(line.chars().skip(at).take(wide).collect())
+    }
+
+    /// From inside a chip to the end that lies where the cursor was going.
+    fn leave_chip(&mut self, from: usize) {
+        let cursor = self.area.cursor();
+        let Some(line) = self.area.lines().get(cursor.0) else { return };
+        let inside = |(at, wide): &(usize, usize)| *at < cursor.1 && cursor.1 < at + wide;
+        if let Some((at, wide)) = self.chips.places(line).into_iter().find(inside) {
+            let column = if cursor.1 < from { at } else { at + wide };
+            self.area.move_cursor(CursorMove::Jump(cursor.0 as u16, column as u16));
+        }
+    }
+}
+
+/// Where `old` begins: a file's name only where a word does.
+fn word_at(line: &str, old: &str) -> Option<usize> {
+    let begins =
+        |at: usize| !old.starts_with('@') || line[..at].chars().next_back().is_none_or(char::is_whitespace);
+    line.match_indices(old).map(|(at, _)| at).find(|at| begins(*at))
 }
 
 fn editor(lines: Vec<String>) -> TextArea<'static> {
@@ -246,6 +383,7 @@ fn editor(lines: Vec<String>) -> TextArea<'static> {
     // The terminal's own cursor is used: input methods and screen readers follow it.
     area.set_cursor_style(Style::new());
     area.set_cursor_line_style(Style::new());
+    area.set_selection_style(Style::new().add_modifier(Modifier::REVERSED));
     area
 }
 
@@ -305,7 +443,7 @@ mod tests {
         let text: Vec<String> = (0..50).map(|i| format!("line {i}")).collect();
         composer.paste(&text.join("\r"));
         assert_eq!(composer.text(), "[paste 1: 50 lines, 389 B]");
-        assert_eq!(composer.take(), text.join("\n"));
+        assert_eq!(composer.take().whole, text.join("\n"));
         assert!(composer.is_empty());
     }
 
@@ -320,7 +458,7 @@ mod tests {
         let theme = Theme::load("dark", None, crate::tui::Depth::None).expect("built in");
         composer.draw(buf.area, &mut buf, &theme, "");
         assert!(start.elapsed() < Duration::from_millis(100), "{:?}", start.elapsed());
-        assert_eq!(composer.take(), text);
+        assert_eq!(composer.take().whole, text);
     }
 
     #[test]
@@ -330,14 +468,16 @@ mod tests {
         composer.paste(" and");
         (0..4).for_each(|_| press(&mut composer, KeyCode::Backspace));
         press(&mut composer, KeyCode::Backspace);
-        assert!(composer.is_empty() && composer.chips.is_empty());
+        assert!(composer.is_empty());
+        composer.undo();
+        assert_eq!(composer.whole_text(), "");
     }
 
     #[test]
     fn pasted_escapes_are_seen_and_sent_as_text() {
         let mut composer = Composer::default();
         composer.paste("a\x1b[31mb\u{9b}c");
-        assert_eq!(composer.take(), "a\\x1b[31mb\\u{9b}c");
+        assert_eq!(composer.take().whole, "a\\x1b[31mb\\u{9b}c");
     }
 
     #[test]

@@ -2,15 +2,19 @@
 //! and draws at most every 33 ms and only when something changed.
 
 use super::app::{App, Effect, Message};
+use super::errands::Errands;
 use super::outlet::Outlet;
 use super::port::{Ended, FetchEvent, Models, ScreenOptions};
 use super::replies::ReplyFilter;
 use super::signals::{Signal, Signals};
 use super::terminal::Screen;
 use super::theme::{Depth, Theme};
-use super::{editor, transcript, update};
+use super::{editor, sanitize, transcript, update};
 use crate::base::Clock;
-use crate::protocol::{Command, Event as EngineEvent, Handle, Snapshot, ToolEvent, ToolHandle, ToolList};
+use crate::protocol::{
+    Command, Event as EngineEvent, Handle, SessionEvent, SessionHandle, Snapshot, ToolEvent, ToolHandle,
+    ToolList,
+};
 use crossterm::event::{Event as TerminalEvent, EventStream};
 use futures_util::StreamExt;
 use ratatui::Viewport;
@@ -40,6 +44,7 @@ pub fn run(
     options: ScreenOptions,
     models: Box<dyn Models>,
     tools: Option<ToolHandle>,
+    sessions: Option<SessionHandle>,
 ) -> anyhow::Result<Ended> {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         anyhow::bail!("the screen needs a terminal; for scripts and pipes there is `glassbox run`");
@@ -47,11 +52,12 @@ pub fn run(
     let name = options.theme.as_deref().unwrap_or("dark");
     let theme = Theme::load(name, options.themes.as_deref(), Depth::detect(options.no_color))?;
     let history = options.history.as_deref().map(read_history).unwrap_or_default();
-    let app = App::new(options, theme, history);
+    let mut app = App::new(options, theme, history);
+    app.options.sessions.on = sessions.is_some();
     std::thread::spawn(transcript::warm_up);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(Session::run(app, models, tools));
+    let ended = runtime.block_on(Session::run(app, models, tools, sessions));
     // Threads that still wait for something must not hold up the way out.
     runtime.shutdown_background();
     ended
@@ -64,6 +70,8 @@ struct Session {
     handle: Option<Handle>,
     fetch: Option<UnboundedReceiver<FetchEvent>>,
     tools: Option<ToolHandle>,
+    sessions: Option<SessionHandle>,
+    errands: Errands,
     signals: Signals,
     clock: Clock,
     replies: ReplyFilter,
@@ -88,12 +96,19 @@ enum Wake {
     Engine(Option<Vec<EngineEvent>>),
     Fetch(Option<FetchEvent>),
     Tools(Option<ToolEvent>),
+    Sessions(Option<SessionEvent>),
+    Errand(Message),
     Panic(String),
     Timer,
 }
 
 impl Session {
-    async fn run(app: App, models: Box<dyn Models>, tools: Option<ToolHandle>) -> anyhow::Result<Ended> {
+    async fn run(
+        app: App,
+        models: Box<dyn Models>,
+        tools: Option<ToolHandle>,
+        sessions: Option<SessionHandle>,
+    ) -> anyhow::Result<Ended> {
         // Before the first signal can come.
         let signals = Signals::new()?;
         let screen = Screen::open(Outlet::new(std::io::stdout()), Viewport::Fullscreen)?;
@@ -106,6 +121,8 @@ impl Session {
             handle: None,
             fetch: None,
             tools,
+            sessions,
+            errands: Errands::default(),
             signals,
             clock: Clock::wall(),
             replies: ReplyFilter::default(),
@@ -128,6 +145,7 @@ impl Session {
             // The terminal is the person's again; what is to be kept is still written.
             handle.shut_down(LEAVING);
         }
+        session.tell_saved();
         let ended = result?;
         left?;
         Ok(ended)
@@ -140,6 +158,8 @@ impl Session {
         // The first picture does not wait for a look at the disk.
         self.draw()?;
         self.carry_out(Effect::ListModels)?;
+        let resumed = update::resume(&mut self.app);
+        resumed.into_iter().try_for_each(|effect| self.carry_out(effect))?;
         loop {
             if let Some(ended) = self.ended {
                 return Ok(ended);
@@ -153,8 +173,10 @@ impl Session {
                 Wake::Engine(events) => self.engine_events(events)?,
                 Wake::Fetch(event) => self.fetch_event(event)?,
                 Wake::Tools(event) => self.tool_event(event)?,
+                Wake::Sessions(event) => self.session_event(event)?,
                 Wake::Panic(what) => self.handle_message(Message::Panicked(what))?,
-                Wake::Timer => self.app.now = self.clock.now(),
+                Wake::Errand(message) => self.handle_message(message)?,
+                Wake::Timer => self.time_passed()?,
             }
             if std::mem::take(&mut self.suspend) {
                 self.screen.leave()?;
@@ -196,6 +218,8 @@ impl Session {
             events = next_events(&mut self.handle) => Wake::Engine(events),
             event = next_fetch(&mut self.fetch) => Wake::Fetch(event),
             event = next_tool(&mut self.tools) => Wake::Tools(event),
+            event = next_session(&mut self.sessions) => Wake::Sessions(event),
+            Some(message) = self.errands.next() => Wake::Errand(message),
             Some(what) = panicked.recv() => Wake::Panic(what),
             () = at(timer) => Wake::Timer,
         }
@@ -209,7 +233,17 @@ impl Session {
         if self.dirty || self.app.is_moving() || glows {
             return Some(frame.max(Duration::from_millis(1)));
         }
-        self.app.flash.as_ref().map(|(_, until)| until.saturating_sub(now) + Duration::from_millis(1))
+        let flash = self.app.flash.as_ref().map(|(_, until)| *until);
+        let next = flash.into_iter().chain(self.app.counting.due).min();
+        next.map(|next| next.saturating_sub(now) + Duration::from_millis(1))
+    }
+
+    fn time_passed(&mut self) -> anyhow::Result<()> {
+        self.app.now = self.clock.now();
+        match self.app.counting.due.is_some_and(|due| due <= self.app.now) {
+            true => self.handle_message(Message::Tick),
+            false => Ok(()),
+        }
     }
 
     fn draw_if_due(&mut self) -> anyhow::Result<()> {
@@ -282,6 +316,30 @@ impl Session {
         self.handle_message(Message::Tools(event))
     }
 
+    fn session_event(&mut self, event: Option<SessionEvent>) -> anyhow::Result<()> {
+        let event = event.unwrap_or_else(|| {
+            self.sessions = None;
+            self.app.options.sessions.on = false;
+            SessionEvent::Trouble("not saved: the keeper of the sessions ended".into())
+        });
+        self.handle_message(Message::Sessions(event))
+    }
+
+    /// The last words, where the screen was: whether what was said is saved.
+    fn tell_saved(&mut self) {
+        let Some(sessions) = self.sessions.take() else { return };
+        for event in sessions.shut_down(LEAVING) {
+            let _ = update::update(&mut self.app, Message::Sessions(event), self.clock.now());
+        }
+        let words = match (&self.app.sessions.trouble, self.app.sessions.saved) {
+            (Some(why), _) => sanitize::visible(why).into_owned(),
+            (None, true) => "saved; glassbox -c resumes".to_owned(),
+            (None, false) => return,
+        };
+        // The terminal may be gone.
+        let _ = writeln!(std::io::stderr(), "{words}");
+    }
+
     fn handle_message(&mut self, message: Message) -> anyhow::Result<()> {
         self.dirty = true;
         let effects = update::update(&mut self.app, message, self.clock.now());
@@ -308,6 +366,12 @@ impl Session {
                     let _ = tools.commands.send(command);
                 }
             }
+            Effect::Sessions(command) => {
+                if let Some(sessions) = &self.sessions {
+                    // A dead keeper shows itself by the end of its events.
+                    let _ = sessions.commands.send(command);
+                }
+            }
             Effect::Open(name) => self.open(&name)?,
             Effect::Copy(text) => {
                 let copied = self.copy(text);
@@ -323,6 +387,9 @@ impl Session {
                     let _ = append_history(path, &text);
                 }
             }
+            Effect::ListFolder(path) => self.errands.list_folder(path),
+            Effect::ReadFile(path) => self.errands.read_file(path),
+            Effect::Glob(pattern) => self.errands.glob(pattern),
             Effect::Edit(text) => self.edit = Some(text),
             Effect::Suspend => self.suspend = true,
             Effect::Redraw => {
@@ -378,6 +445,13 @@ async fn next_fetch(fetch: &mut Option<UnboundedReceiver<FetchEvent>>) -> Option
 async fn next_tool(tools: &mut Option<ToolHandle>) -> Option<ToolEvent> {
     match tools {
         Some(tools) => tools.events.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_session(sessions: &mut Option<SessionHandle>) -> Option<SessionEvent> {
+    match sessions {
+        Some(sessions) => sessions.events.recv().await,
         None => std::future::pending().await,
     }
 }

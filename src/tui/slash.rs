@@ -20,7 +20,14 @@ pub enum Slash {
     System,
     Set,
     Regenerate,
+    Edit,
+    Version,
+    Continue,
+    Compare,
+    Take,
     Stop,
+    Read,
+    Glob,
     Parallel,
     Beam,
     Pause,
@@ -42,6 +49,14 @@ pub enum Slash {
     Schema,
     Grammar,
     Regex,
+    Sessions,
+    Rename,
+    Save,
+    Duplicate,
+    Export,
+    Import,
+    Tab,
+    New,
 }
 
 macro_rules! spec {
@@ -56,8 +71,23 @@ pub const COMMANDS: &[Spec] = &[
     spec!("set", [], "[NAME VALUE]", Set, "parameters and the scheduler"),
     spec!("parallel", [], "K [TEXT]", Parallel, "K answers at once, or to A | B"),
     spec!("beam", [], "[WIDTH … | off]", Beam, "answer by beam search"),
-    spec!("clear", ["new"], "", Clear, "start a new chat"),
+    spec!("clear", [], "", Clear, "start anew in this tab"),
+    spec!("new", [], "", New, "a new chat in a new tab"),
+    spec!("tab", ["tabs"], "[new|close|N]", Tab, "open chats"),
+    spec!("sessions", ["load"], "[WORDS]", Sessions, "earlier chats; words search them"),
+    spec!("rename", ["title"], "[TITLE]", Rename, "what this chat is called"),
+    spec!("duplicate", [], "", Duplicate, "this chat once more, in a tab"),
+    spec!("save", [], "", Save, "where this chat is saved"),
+    spec!("export", [], "[md|json FILE]", Export, "this chat to a file"),
+    spec!("import", [], "FILE", Import, "a chat from Markdown or JSON"),
     spec!("regen", ["regenerate", "retry"], "", Regenerate, "answer the last message anew"),
+    spec!("edit", [], "[N]", Edit, "say a message differently"),
+    spec!("version", ["versions"], "[N|next|prev]", Version, "another version of a message"),
+    spec!("continue", ["cont"], "", Continue, "go on with an answer that was cut"),
+    spec!("compare", [], "A | B [: TEXT]", Compare, "one prompt under several settings"),
+    spec!("take", [], "[N]", Take, "go on from one of several answers"),
+    spec!("read", ["file"], "FILE", Read, "a file into the message, as @FILE"),
+    spec!("glob", [], "PATTERN", Glob, "files into the message"),
     spec!("stop", [], "", Stop, "stop the answer"),
     spec!("pause", [], "", Pause, "hold the engine between steps"),
     spec!("step", [], "[N]", Step, "take N steps, then hold"),
@@ -101,6 +131,11 @@ pub fn read(line: &str) -> Line<'_> {
         return Line::Message(rest);
     }
     let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    // `/export! FILE`: what is behind the name is told to the command.
+    let (name, arguments) = match name.strip_suffix('!') {
+        Some(name) if !name.is_empty() => (name, &rest[name.len()..]),
+        _ => (name, arguments),
+    };
     match COMMANDS.iter().find(|spec| spec.name == name || spec.aliases.contains(&name)) {
         Some(spec) => Line::Command(spec.command, arguments.trim()),
         None => Line::Unknown { name, nearest: nearest(name) },

@@ -86,6 +86,15 @@ impl App {
         self.came_into_view();
     }
 
+    /// Takes the chat in view away; false where it is the only one.
+    pub fn close_tab(&mut self) -> bool {
+        let closed = self.tabs.close(&mut self.chat).is_some();
+        if closed {
+            self.came_into_view();
+        }
+        closed
+    }
+
     fn came_into_view(&mut self) {
         self.chat.unread = false;
         (self.reading, self.find, self.token) = (None, None, None);

@@ -32,20 +32,37 @@ impl FakeEngine {
         vec![Event::Configured(Box::new(settings))]
     }
 
+    /// As an engine does after a long time: what has ended cannot be forked any more.
+    pub fn forget_all(&mut self) {
+        self.finished.clear();
+    }
+
     /// Shares the parent's full blocks, copies the partial one at once, and tells what the branch keeps
     /// of its parent's text.
     pub(super) fn fork(&mut self, request: &ForkRequest) -> Vec<Event> {
         let seq = SeqId { request: request.id, choice: 0 };
-        let parent = self.sequences.iter().find(|s| s.seq == request.parent).expect("a parent that runs");
+        let live = self.sequences.iter().find(|s| s.seq == request.parent);
+        let Some(parent) = live.or_else(|| self.finished.iter().find(|s| s.seq == request.parent)) else {
+            let message = format!("sequence {} is not known any more", request.parent);
+            let reason = FinishReason::Error(Failure::new(FailureKind::BadRequest, message));
+            let outcome = Box::new(self.outcome(None, reason, &request.params));
+            return vec![Event::Finished { seq, outcome }];
+        };
         let (prompt, ids) = (parent.prompt, parent.ids[..request.keep].to_vec());
         let told = parent.told[..request.keep - prompt].to_vec();
-        let shared = parent.blocks[..request.keep / BLOCK].to_vec();
+        // One that has ended has no blocks; what it was about to say is said now.
+        let shared = parent.blocks.get(..request.keep / BLOCK).unwrap_or_default().to_vec();
+        let mut left = script(1, false);
+        left.reverse();
+        if parent.blocks.is_empty() && request.keep == prompt + parent.said {
+            left.clone_from(&parent.left);
+        }
         self.share(&shared);
-        let mut s = self.sequence(seq, &request.params, (prompt, 0), script(1, false));
-        s.left.reverse();
+        let mut s = self.sequence(seq, &request.params, (prompt, 0), left);
         s.computed = shared.len() * BLOCK;
         s.blocks = shared;
-        s.blocks.extend(self.take(1));
+        let missing = request.keep / BLOCK + 1 - s.blocks.len();
+        s.blocks.extend(self.take(missing));
         s.running = true;
         (s.said, s.ids) = (told.len(), ids);
         s.reasoning = told.iter().filter(|(channel, _)| *channel == Channel::Reasoning).count();

@@ -22,6 +22,8 @@ const VOCAB: usize = 49_152;
 
 pub struct FakeEngine {
     sequences: Vec<Sequence>,
+    /// Those that have ended, to be forked.
+    finished: Vec<Sequence>,
     blocks: Vec<BlockView>,
     /// As they were after the step before.
     blocks_before: Vec<BlockView>,
@@ -71,6 +73,7 @@ impl Default for FakeEngine {
     fn default() -> Self {
         Self {
             sequences: Vec::new(),
+            finished: Vec::new(),
             blocks: vec![BlockView::default(); BLOCKS],
             blocks_before: vec![BlockView::default(); BLOCKS],
             counters: Counters::default(),
@@ -116,7 +119,8 @@ impl FakeEngine {
                 Vec::new()
             }
             Command::WhatIf(asked) => self.what_if(*asked),
-            Command::SetPriority(_) | Command::Count(_) | Command::Inspect(_) => Vec::new(),
+            Command::Count(count) => vec![self.count(&count)],
+            Command::SetPriority(_) | Command::Inspect(_) => Vec::new(),
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(request) => self.fork(&request),
             Command::Break(on) => {
@@ -212,15 +216,28 @@ impl FakeEngine {
         vec![Event::Paused(pause)]
     }
 
-    fn submit(&mut self, request: &Request) -> Vec<Event> {
-        let (text, turns) = match &request.prompt {
+    /// A token is four bytes, and a prompt has 24 besides.
+    fn count(&self, count: &Count) -> Event {
+        let tokens = match &count.what {
+            Counted::Prompt(request) => vec![24 + Self::text_of(request).0.len() / 4],
+            Counted::Texts(texts) => texts.iter().map(|text| text.len().div_ceil(4)).collect(),
+        };
+        Event::Counted { ticket: count.ticket, tokens: Ok(tokens) }
+    }
+
+    fn text_of(request: &Request) -> (String, usize) {
+        match &request.prompt {
             Prompt::Chat(messages) => {
                 let all: String = messages.iter().map(|m| m.content.as_str()).collect();
                 (all, messages.len())
             }
             Prompt::Text(text) => (text.clone(), 1),
             Prompt::Tokens(ids) => (format!("{ids:?}"), 1),
-        };
+        }
+    }
+
+    fn submit(&mut self, request: &Request) -> Vec<Event> {
+        let (text, turns) = Self::text_of(request);
         let prompt = 24 + text.len() / 4;
         if prompt > 8192 {
             let message =
@@ -470,11 +487,13 @@ impl FakeEngine {
         let (ended, left): (Vec<_>, Vec<_>) = self.sequences.drain(..).partition(|s| done(s));
         self.sequences = left;
         let mut events = Vec::new();
-        for s in ended {
+        for mut s in ended {
             self.free(&s.blocks);
+            s.blocks.clear();
             self.counters.requests_finished += 1;
             let outcome = Box::new(self.outcome(Some(&s), reason.clone(), &s.params));
             events.push(Event::Finished { seq: s.seq, outcome });
+            self.finished.push(s);
         }
         self.own();
         events

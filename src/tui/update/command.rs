@@ -1,6 +1,9 @@
 //! What slash commands do.
 
-use super::{calls, debug, engine, find, fork, guided, keys, models, params, scheduling, transcript};
+use super::{
+    attach, branch, calls, compare, debug, engine, find, fork, guided, keys, models, params, resume,
+    scheduling, sessions, tabs, take, transcript,
+};
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
 use crate::tui::app::{App, Effect, Focus};
@@ -18,13 +21,28 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         Slash::Help => app.overlay = Some(Overlay::Help { scroll: 0 }),
         Slash::Exit => effects.push(Effect::Quit),
         Slash::Clear => new_chat(app, effects),
+        Slash::New => tabs::open(app),
+        Slash::Tab => tabs::command(app, arguments, effects),
+        Slash::Sessions => sessions::list(app, arguments, effects),
+        Slash::Rename => sessions::rename(app, arguments),
+        Slash::Save => sessions::tell(app),
+        Slash::Duplicate => sessions::duplicate(app),
+        Slash::Export => sessions::export(app, arguments, effects),
+        Slash::Import => sessions::import(app, arguments, effects),
         Slash::Model => {
             effects.push(Effect::ListModels);
             models::choose(app, arguments, effects);
         }
         Slash::System => system(app, arguments),
         Slash::Set => set_named(app, arguments, effects),
-        Slash::Regenerate => engine::regenerate(app, effects),
+        Slash::Regenerate => branch::regenerate(app, effects),
+        Slash::Edit => branch::edit(app, arguments),
+        Slash::Version => branch::version(app, arguments),
+        Slash::Continue => resume::resume(app, effects),
+        Slash::Compare => compare::run(app, arguments, effects),
+        Slash::Read => attach::read(app, arguments, effects),
+        Slash::Glob => attach::glob(app, arguments, effects),
+        Slash::Take => take::run(app, arguments),
         Slash::Stop => keys::stop(app, effects),
         Slash::Parallel => parallel(app, arguments, effects),
         Slash::Beam => beam(app, arguments),
@@ -88,6 +106,7 @@ pub fn step(app: &mut App, n: u32, effects: &mut Vec<Effect>) {
 
 fn new_chat(app: &mut App, effects: &mut Vec<Effect>) {
     keys::stop(app, effects);
+    sessions::leave_chat(app, effects);
     app.chat = Chat { thoughts_open: app.chat.thoughts_open, ..Chat::default() };
     app.chat.scroll = None;
 }

@@ -18,7 +18,7 @@ const UNANSWERED: Duration = Duration::from_secs(1);
 pub fn events(app: &mut App, events: Vec<Event>, effects: &mut Vec<Effect>) {
     for event in events {
         let request = request_of(&event);
-        let home = request.and_then(|id| app.tab_of(|chat| chat.answers().any(|a| a.seq.request == id)));
+        let home = request.and_then(|id| app.tab_of(|chat| chat.has_request(id)));
         let ended = if let Event::Finished { seq, .. } = &event { Some(*seq) } else { None };
         let active = app.tabs.active();
         app.in_tab(home.unwrap_or(active), |app| {
@@ -71,52 +71,15 @@ pub fn gone(app: &mut App) {
 }
 
 /// Sends what the person wrote, or keeps it until the model is ready and the last answer is done.
-pub fn submit(app: &mut App, text: &str, effects: &mut Vec<Effect>) {
+pub fn submit(app: &mut App, text: &str, shown: &str, effects: &mut Vec<Effect>) {
     if super::replay::does_not_answer(app) {
         return;
     }
-    let mut turn = Turn::new(text);
+    let mut turn = Turn::shown_as(text, shown);
     turn.queued = true;
     app.chat.entries.push(Entry::Turn(turn));
     app.chat.scroll = None;
     send_queued(app, effects);
-}
-
-/// Answers the last message again; an answer still running is stopped.
-pub fn regenerate(app: &mut App, effects: &mut Vec<Effect>) {
-    if super::replay::does_not_answer(app) {
-        return;
-    }
-    if app.ready().is_none() {
-        app.say("no model is ready");
-        return;
-    }
-    if app.chat.pending().is_some() {
-        app.say("a tool call is open: Esc refuses it");
-        return;
-    }
-    let Some(turn) = app.chat.last_main() else {
-        app.say("nothing to answer again");
-        return;
-    };
-    // After a round of calls their results are what is answered.
-    let text = turn.calls.is_empty().then(|| turn.text.clone());
-    for id in app.chat.running() {
-        effects.push(Effect::Send(Command::Abort(id)));
-    }
-    close_answers(app, "answered again");
-    if let Some(turn) = app.chat.turns_mut().rev().find(|t| !t.side && !t.queued) {
-        turn.answers.clear();
-    }
-    let prompt = prompt(app, text.as_deref());
-    let answer = main_request(app, prompt, effects);
-    if let Some(turn) = app.chat.turns_mut().rev().find(|t| !t.side && !t.queued) {
-        turn.answers.push(answer);
-    }
-    app.chat.scroll = None;
-    if let Some(seed) = app.params.seed {
-        app.say(format!("with seed {seed} again; /set seed none lets it vary"));
-    }
 }
 
 /// One batch of several answers: `n` to one prompt, or one to each of several.
@@ -127,9 +90,13 @@ pub fn parallel(app: &mut App, prompts: &[String], n: u32, effects: &mut Vec<Eff
     let mut turn = Turn::new(&prompts.join(" | "));
     turn.side = true;
     for prompt in prompts {
-        let mut answers = request(app, self::prompt(app, Some(prompt)), n, Tools::default(), effects);
+        let request = request(app, self::prompt(app, Some(prompt)), n, Tools::default());
+        let mut answers = send(app, request, effects);
         if prompts.len() > 1 {
-            answers.iter_mut().for_each(|a| a.title = Some(sanitize::one_line(prompt)));
+            for answer in &mut answers {
+                answer.title = Some(sanitize::one_line(prompt));
+                answer.prompt = Some(prompt.clone());
+            }
         }
         turn.answers.append(&mut answers);
     }
@@ -140,13 +107,20 @@ pub fn parallel(app: &mut App, prompts: &[String], n: u32, effects: &mut Vec<Eff
 /// Ends every running answer here and now; late events of theirs find nothing.
 pub fn close_answers(app: &mut App, why: &str) {
     let reason = FinishReason::Error(Failure::new(FailureKind::Internal, why));
-    let all = app.chat.turns_mut().flat_map(|t| &mut t.answers);
-    for answer in all.filter(|a| a.outcome.is_none()) {
-        let usage = Usage { completion_tokens: answer.tokens, ..Usage::default() };
-        let (timings, params) = (Timings::default(), answer.params.clone());
-        answer.outcome =
-            Some(Box::new(Outcome { reason: reason.clone(), usage, timings, seed: 0, params, beam: None }));
-    }
+    app.chat.each_turn_mut(&mut |turn| {
+        for answer in turn.answers.iter_mut().filter(|a| a.outcome.is_none()) {
+            let usage = Usage { completion_tokens: answer.tokens, ..Usage::default() };
+            let (timings, params) = (Timings::default(), answer.params.clone());
+            answer.outcome = Some(Box::new(Outcome {
+                reason: reason.clone(),
+                usage,
+                timings,
+                seed: 0,
+                params,
+                beam: None,
+            }));
+        }
+    });
 }
 
 fn one(app: &mut App, event: Event) {
@@ -159,9 +133,10 @@ fn one(app: &mut App, event: Event) {
         Event::Ready(info) => ready(app, info.clone()),
         Event::LoadFailed(failure) => load_failed(app, failure),
         Event::Accepted { id, prompt_tokens, .. } => {
-            let of_request =
-                app.chat.turns_mut().flat_map(|t| &mut t.answers).filter(|a| a.seq.request == *id);
-            of_request.for_each(|answer| answer.prompt_tokens = Some(*prompt_tokens));
+            app.chat.each_turn_mut(&mut |turn| {
+                let of_request = turn.answers.iter_mut().filter(|a| a.seq.request == *id);
+                of_request.for_each(|answer| answer.accepted(*prompt_tokens));
+            });
         }
         Event::Paused(paused) => app.paused = *paused,
         Event::Note(text) => {
@@ -181,7 +156,8 @@ fn one(app: &mut App, event: Event) {
         Event::Rewound => super::replay::rewound(app),
         Event::PromptLogprobs { .. } | Event::Kv(_) => {}
         Event::WhatIf(answer) => sampling::answered(app, answer),
-        Event::Counted { .. } | Event::Inspected(_) => {}
+        Event::Counted { ticket, tokens } => super::counting::counted(app, *ticket, tokens),
+        Event::Inspected(_) => {}
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {
@@ -266,7 +242,7 @@ fn finished(app: &mut App, outcome: &Outcome) {
 
 /// What tools gave back, else the oldest message that waits, if the model is free.
 pub fn send_queued(app: &mut App, effects: &mut Vec<Effect>) {
-    if app.ready().is_none() || app.chat.is_running() {
+    if app.ready().is_none() || app.chat.is_answering() {
         return;
     }
     if let Some(turn) = app.chat.pending() {
@@ -290,7 +266,7 @@ pub fn send_queued(app: &mut App, effects: &mut Vec<Effect>) {
 
 /// The conversation and what is said next, if something is. A model without a template goes on from
 /// the bare text.
-fn prompt(app: &App, text: Option<&str>) -> Prompt {
+pub fn prompt(app: &App, text: Option<&str>) -> Prompt {
     match app.ready() {
         Some(info) if !info.has_chat_template => Prompt::Text(text.unwrap_or_default().to_owned()),
         _ => Prompt::Chat(app.chat.messages(app.chat.system.as_deref(), text)),
@@ -300,24 +276,32 @@ fn prompt(app: &App, text: Option<&str>) -> Prompt {
 /// A request of the conversation itself: only there the model may ask for tools.
 fn main_request(app: &mut App, prompt: Prompt, effects: &mut Vec<Effect>) -> Answer {
     let tools = Tools { tools: app.tools.offered(), ..Tools::default() };
-    request(app, prompt, 1, tools, effects).remove(0)
+    let request = request(app, prompt, 1, tools);
+    send(app, request, effects).remove(0)
+}
+
+/// A request as it would be sent now, with everything that is set.
+pub fn request(app: &App, prompt: Prompt, n: u32, tools: Tools) -> Request {
+    Request {
+        n,
+        parse_reasoning: app.parse_reasoning,
+        beam: app.beam,
+        tools,
+        guided: app.guided.clone(),
+        thinking: app.thinking.clone(),
+        ..Request::new(RequestId(app.next_request), prompt, app.params.clone())
+    }
 }
 
 /// Sends a request and makes a place for each of its answers.
-fn request(app: &mut App, prompt: Prompt, n: u32, tools: Tools, effects: &mut Vec<Effect>) -> Vec<Answer> {
-    let id = RequestId(app.next_request);
+pub fn send(app: &mut App, request: Request, effects: &mut Vec<Effect>) -> Vec<Answer> {
     app.next_request += 1;
-    let mut request = Request::new(id, prompt, app.params.clone());
-    request.n = n;
-    request.parse_reasoning = app.parse_reasoning;
-    request.beam = app.beam;
-    request.tools = tools;
-    request.guided = app.guided.clone();
-    request.thinking = app.thinking.clone();
-    effects.push(Effect::Send(Command::Submit(Box::new(request))));
     let answer = |choice| {
-        let answer = Answer::new(SeqId { request: id, choice }, app.params.clone(), app.now);
-        Answer { budget: app.thinking.budget, ..answer }
+        let seq = SeqId { request: request.id, choice };
+        let answer = Answer::new(seq, request.params.clone(), app.now);
+        Answer { budget: request.thinking.budget, ..answer }
     };
-    (0..n).map(answer).collect()
+    let answers = (0..request.n).map(answer).collect();
+    effects.push(Effect::Send(Command::Submit(Box::new(request))));
+    answers
 }

@@ -114,7 +114,7 @@ pub fn place(app: &mut App, request: &ForkRequest) {
     answer.drawn = kept(app, parent, token, &request.then);
     answer.tokens = token + request.then.len();
     answer.reasoning_tokens = answer.drawn.iter().filter(|t| t.channel == Channel::Reasoning).count();
-    if let Some(turn) = app.chat.turns_mut().rev().find(|t| t.answers.iter().any(|a| a.seq == parent)) {
+    if let Some(turn) = app.chat.turn_of_mut(parent) {
         turn.answers.push(answer);
     }
 }

@@ -1,7 +1,8 @@
 //! What keys do.
 
 use super::{
-    calls, command, engine, find, models, overlay, params, reading, replay, sampling, scheduling, transcript,
+    attach, branch, calls, command, counting, engine, find, models, overlay, params, reading, replay,
+    sampling, scheduling, sessions, tabs, transcript,
 };
 use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
@@ -44,6 +45,7 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
         Some(action) => act(app, action, key, effects),
         None if app.overlay.is_some() => app.overlay = None,
         None if app.focus == Focus::Input => {
+            attach::wait(app);
             app.composer.key(key);
             app.completion = 0;
         }
@@ -89,12 +91,20 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::Suspend => effects.push(Effect::Suspend),
         Action::Redraw => effects.push(Effect::Redraw),
         Action::Palette => overlay::palette(app),
-        Action::NextTab => app.switch_tab((app.tabs.active() + 1) % app.tabs.len()),
-        Action::PreviousTab => app.switch_tab((app.tabs.active() + app.tabs.len() - 1) % app.tabs.len()),
+        Action::NextTab | Action::PreviousTab | Action::CloseTab if tabs::belongs_to_the_draft(app, key) => {
+            app.composer.key(key);
+        }
+        Action::NextTab => tabs::go_by(app, 1),
+        Action::PreviousTab => tabs::go_by(app, app.tabs.len() - 1),
+        Action::NewTab => tabs::open(app),
+        Action::CloseTab => tabs::close(app, effects),
+        Action::Sessions => sessions::list(app, "", effects),
         Action::Help => overlay::toggle_help(app),
         Action::ToggleThoughts => transcript::fold_all(app),
         Action::ChooseModel => command::run(app, slash::Slash::Model, "", effects),
-        Action::Regenerate => engine::regenerate(app, effects),
+        Action::Regenerate => branch::regenerate(app, effects),
+        Action::NextVersion => branch::beside(app, 1),
+        Action::PreviousVersion => branch::beside(app, -1),
         Action::NewChat => command::run(app, slash::Slash::Clear, "", effects),
         Action::TogglePause => hold(app, !app.paused, effects),
         Action::Resume => hold(app, false, effects),
@@ -102,7 +112,7 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::StepBack => replay::back(app, effects),
         Action::Slower => replay::change_speed(app, 0.5, effects),
         Action::Faster => replay::change_speed(app, 2.0, effects),
-        Action::NextFocus if completing => complete(app),
+        Action::NextFocus if completing => complete(app, effects),
         Action::NextFocus => move_focus(app, 1),
         Action::PreviousFocus => move_focus(app, -1),
         Action::PageUp => scroll(app, -(page(app) as isize)),
@@ -121,6 +131,9 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::HistoryForward => app.composer.down(),
         Action::SearchHistory => app.composer.recall_start(),
         Action::OpenEditor => effects.push(Effect::Edit(app.composer.whole_text())),
+        Action::Undo => app.composer.undo(),
+        Action::Redo => app.composer.redo(),
+        Action::ExpandChip => app.composer.expand_chip(),
         Action::ClearToLineStart => app.composer.clear_to_line_start(),
         Action::TogglePanel(panel) => toggle_panel(app, panel),
         Action::Zoom => app.panels.zoomed = !app.panels.zoomed,
@@ -208,22 +221,42 @@ pub fn remember_set(app: &mut App, name: &'static str) {
     }
 }
 
-fn submit(app: &mut App, effects: &mut Vec<Effect>) {
+pub fn submit(app: &mut App, effects: &mut Vec<Effect>) {
     let chosen = completion::offered(app).into_iter().nth(app.completion);
     if let Some(choice) = chosen.filter(|choice| choice.eager || app.completion > 0) {
+        if let Some(path) = &choice.file {
+            return attach::choose(app, path, effects);
+        }
         app.composer.set(&choice.line);
     }
     app.completion = 0;
     if app.composer.text().trim().is_empty() {
         return submit_nothing(app, effects);
     }
-    let text = app.composer.take();
-    effects.push(Effect::Remember(text.clone()));
+    let is_message = matches!(slash::read(&app.composer.text()), slash::Line::Message(_));
+    if is_message && (attach::holds(app, effects) || counting::refuses(app)) {
+        return;
+    }
+    attach::sent(app);
+    let written = app.composer.take();
+    effects.push(Effect::Remember(written.typed));
     // What comes of it stands at the end.
     app.chat.scroll = None;
-    let text = text.trim_end();
+    // A command begins the line; files are not in front of it.
+    let text = if is_message { &written.whole } else { &written.shown }.trim_end();
+    match slash::read(&written.shown) {
+        slash::Line::Message(_) => {
+            let escaped =
+                |text: &str| attach::unescaped(text.strip_prefix("//").map_or(text, |_| &text[1..]));
+            branch::submit(app, &escaped(text), &escaped(written.shown.trim_end()), effects);
+        }
+        _ => command_line(app, text, effects),
+    }
+}
+
+fn command_line(app: &mut App, text: &str, effects: &mut Vec<Effect>) {
     match slash::read(text) {
-        slash::Line::Message(message) => engine::submit(app, message, effects),
+        slash::Line::Message(_) => {}
         slash::Line::Command(name, arguments) => command::run(app, name, arguments, effects),
         slash::Line::Unknown { name, nearest } => command::unknown(app, name, nearest),
     }
@@ -231,10 +264,12 @@ fn submit(app: &mut App, effects: &mut Vec<Effect>) {
 
 /// Enter alone: accept what is offered.
 fn submit_nothing(app: &mut App, effects: &mut Vec<Effect>) {
-    if let Some(name) = app.offer().map(|m| m.name.clone()) {
+    if app.chat.editing.is_some() {
+        app.say("nothing is written; Esc leaves the message as it was");
+    } else if let Some(name) = app.offer().map(|m| m.name.clone()) {
         models::fetch(app, &name, effects);
     } else if app.ready().is_some() && app.chat.turns().next().is_none() {
-        engine::submit(app, EXAMPLE, effects);
+        engine::submit(app, EXAMPLE, EXAMPLE, effects);
     }
 }
 
@@ -245,6 +280,8 @@ fn escape(app: &mut App, effects: &mut Vec<Effect>) {
     } else if app.focus != Focus::Input {
         app.focus = Focus::Input;
         app.panels.zoomed = false;
+    } else if app.chat.editing.is_some() {
+        branch::leave(app);
     } else if answers(app) {
         stop(app, effects);
     } else if app.fetch.is_some() {
@@ -275,9 +312,12 @@ fn interrupt(app: &mut App, effects: &mut Vec<Effect>) {
     }
 }
 
-fn complete(app: &mut App) {
+fn complete(app: &mut App, effects: &mut Vec<Effect>) {
     let offered = completion::offered(app);
     if let Some(choice) = offered.get(app.completion.min(offered.len().saturating_sub(1))) {
+        if let Some(path) = &choice.file {
+            return attach::choose(app, path, effects);
+        }
         app.composer.set(&format!("{} ", choice.line));
         app.completion = 0;
     }

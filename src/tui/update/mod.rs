@@ -1,7 +1,11 @@
 //! Message -> changed state and effects. No I/O: `run` carries the effects out.
 
+pub mod attach;
+mod branch;
 mod calls;
 mod command;
+mod compare;
+mod counting;
 mod debug;
 mod engine;
 mod find;
@@ -14,8 +18,13 @@ mod overlay;
 mod params;
 mod reading;
 mod replay;
+mod resume;
 mod sampling;
 mod scheduling;
+mod session_list;
+mod sessions;
+mod tabs;
+mod take;
 mod transcript;
 
 pub use keys::EXAMPLE;
@@ -33,11 +42,14 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         app.flash = None;
     }
     let mut effects = Vec::new();
+    // Snapshots change no chat, and come often.
+    let may_change = !matches!(message, Message::Snapshot(_));
     match message {
         Message::Key(key) => keys::key(app, key, &mut effects),
         Message::Mouse(event) => mouse::event(app, event, &mut effects),
         Message::Paste(text) => keys::paste(app, &text),
         Message::Tools(event) => calls::event(app, event, &mut effects),
+        Message::Sessions(event) => sessions::event(app, event),
         Message::Resize(width, height) => resize(app, width, height),
         Message::Models(choices) => models::listed(app, choices, &mut effects),
         Message::Engine(events) => engine::events(app, events, &mut effects),
@@ -50,8 +62,26 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Edited(Ok(text)) => app.composer.replace(&text),
         Message::GrammarRead { command, path, content } => guided::read(app, command, &path, content),
         Message::Edited(Err(why)) => app.chat.note(Level::Bad, format!("the draft is as it was: {why}")),
+        Message::Folder { path, entries } => attach::listed(app, &path, entries),
+        Message::FileRead { path, content } => attach::file_read(app, &path, content, &mut effects),
+        Message::Globbed { pattern, found } => attach::globbed(app, &pattern, found, &mut effects),
+        Message::Tick => {}
         Message::Copied(Ok(())) => app.say("copied"),
         Message::Copied(Err(why)) => app.chat.note(Level::Bad, format!("not copied: {why}")),
+    }
+    attach::follow(app, &mut effects);
+    counting::follow(app, &mut effects);
+    if may_change {
+        sessions::save(app, &mut effects);
+    }
+    effects
+}
+
+/// At the start: goes on with the session that was asked for.
+pub fn resume(app: &mut App) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    if let Some(which) = app.options.sessions.resume.take() {
+        sessions::resume(app, which, &mut effects);
     }
     effects
 }

@@ -111,7 +111,9 @@ pub fn open(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
 }
 
 pub fn opening(app: &mut App, name: String) {
-    super::engine::close_answers(app, "the model was changed");
+    for tab in 0..app.tabs.len() {
+        app.in_tab(tab, |app| super::engine::close_answers(app, "the model was changed"));
+    }
     app.model = ModelState::Loading { name, stage: LoadStage::Reading, done: 0, total: 0 };
     app.snapshot = Default::default();
     app.meter = Meter::default();

@@ -62,7 +62,12 @@ fn click(app: &mut App, target: Target, effects: &mut Vec<Effect>) {
         Target::Tab(tab) => app.switch_tab(tab),
         Target::Panel(panel) => app.focus = Focus::Panel(panel),
         Target::Row(row) => {
-            if let Some(Overlay::Picker(picker)) = &mut app.overlay {
+            let picker = match &mut app.overlay {
+                Some(Overlay::Picker(picker)) => Some(&mut **picker),
+                Some(Overlay::Sessions(list)) => Some(&mut list.picker),
+                _ => None,
+            };
+            if let Some(picker) = picker {
                 picker.selected = row;
                 let choice = picker.selected().map(|item| item.choice.clone());
                 app.overlay = None;

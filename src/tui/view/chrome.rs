@@ -1,6 +1,6 @@
 //! The footer's hints and the frame around the input.
 
-use super::paint;
+use super::{draft, paint};
 use crate::tui::app::{App, Focus, ModelState};
 use crate::tui::completion;
 use crate::tui::overlay::Overlay;
@@ -36,6 +36,9 @@ pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
 fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
     match app.overlay {
         Some(Overlay::Help { .. }) => return vec![("Esc", "close"), ("PgUp PgDn", "scroll")],
+        Some(Overlay::Sessions(_)) => {
+            return vec![("↑↓", "choose"), ("Enter", "open"), ("Del", "delete"), ("Esc", "close")];
+        }
         Some(Overlay::Picker(_)) => return vec![("↑↓", "choose"), ("Enter", "take it"), ("Esc", "close")],
         None => {}
     }
@@ -145,7 +148,19 @@ fn replay_hints(app: &App) -> Vec<(&'static str, &'static str)> {
 pub fn input_frame(app: &App, area: Rect, buf: &mut Buffer) -> Rect {
     let focused = app.focus == Focus::Input && app.overlay.is_none();
     let style = app.theme.style(if focused { Role::Focus } else { Role::Border });
-    paint::titled(Line::default(), note(app), area, style, buf)
+    let (mut note, count) = (note(app), draft::line(app, area.width));
+    let room = usize::from(area.width).saturating_sub(left(app).width() + note.width() + 4);
+    if count.width() <= room {
+        note.spans.extend(count.spans);
+    }
+    paint::titled(left(app), note, area, style, buf)
+}
+
+/// Which message is said differently.
+fn left(app: &App) -> Line<'static> {
+    let Some(editing) = &app.chat.editing else { return Line::default() };
+    let text = format!(" editing message {} · Esc leaves it ", editing.message + 1);
+    Line::styled(text, app.theme.style(Role::Warn))
 }
 
 fn note(app: &App) -> Line<'static> {

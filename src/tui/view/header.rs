@@ -133,7 +133,7 @@ fn badge(app: &App) -> Line<'static> {
     if app.paused {
         return Line::styled(" ‖ paused ", app.theme.style(Role::Warn));
     }
-    let running = app.chat.answers().filter(|a| a.outcome.is_none()).count();
+    let running = app.chat.all_answers().filter(|a| a.outcome.is_none()).count();
     match running {
         0 => Line::default(),
         1 => Line::styled(" ● live ", app.theme.style(Role::Good)),

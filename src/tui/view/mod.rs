@@ -11,6 +11,7 @@ mod calls;
 mod card;
 mod chrome;
 mod diff;
+mod draft;
 mod entry;
 mod find;
 mod header;
@@ -27,8 +28,10 @@ mod reasoning;
 mod sampling;
 mod scheduling;
 mod settle;
+mod tabs;
 mod tokens;
 mod transcript;
+mod versions;
 mod waterfall;
 
 use super::app::{App, Focus};
@@ -59,6 +62,7 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
     match &app.overlay {
         Some(Overlay::Help { scroll }) if class != SizeClass::Tiny => help::draw(app, *scroll, area, buf),
         Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
+        Some(Overlay::Sessions(list)) => picker::draw(app, &list.picker, area, buf),
         _ => {}
     }
     settle::settle(buf);
@@ -71,8 +75,9 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
 fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
     let rows = input::rows(app, area);
     let asked = calls::rows(app, area);
-    let [top, body, sheet, bottom] = Layout::vertical([
+    let [top, row, body, sheet, bottom] = Layout::vertical([
         Constraint::Length(1),
+        Constraint::Length(tabs::rows(app)),
         Constraint::Min(0),
         Constraint::Length(asked),
         Constraint::Length(rows),
@@ -83,6 +88,7 @@ fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
         Some(_) => chrome::footer(app, top, buf),
         None => header::draw(app, top, buf),
     }
+    tabs::draw(app, row, buf);
     transcript::draw(app, body, buf);
     calls::question(app, sheet, buf);
     input::draw(app, bottom, buf)
@@ -91,8 +97,9 @@ fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
 fn full(app: &App, class: SizeClass, area: Rect, buf: &mut Buffer) -> Option<Position> {
     let rows = input::rows(app, area) + 1;
     let asked = calls::rows(app, area);
-    let [top, body, sheet, bottom, last] = Layout::vertical([
+    let [top, row, body, sheet, bottom, last] = Layout::vertical([
         Constraint::Length(1),
+        Constraint::Length(tabs::rows(app)),
         Constraint::Min(0),
         Constraint::Length(asked),
         Constraint::Length(rows),
@@ -100,6 +107,7 @@ fn full(app: &App, class: SizeClass, area: Rect, buf: &mut Buffer) -> Option<Pos
     ])
     .areas(area);
     header::draw(app, top, buf);
+    tabs::draw(app, row, buf);
     chrome::footer(app, last, buf);
     // Before the body: the lines between its columns are joined to the input's rule.
     let inside = chrome::input_frame(app, bottom, buf);
