@@ -5,6 +5,7 @@
 //! Asked about the weather the model calls a tool: of `Oslo` (`weather`), of two places (`two`), again
 //! and again (`forever`).
 //! Asked about `markdown` it says all of it.
+//! `--blocks N` gives the KV cache that many.
 //! Three inputs exist for tests: the model names `./panic` (panics in the screen's thread), `./broken`
 //! (does not load), and the message `panic` (the engine's thread panics).
 
@@ -32,6 +33,8 @@ struct Demo {
     cancelled: Arc<AtomicBool>,
     /// Milliseconds a step takes.
     pace: u64,
+    /// Of the KV cache.
+    blocks: usize,
     /// Names in the catalogue are hostile too.
     hostile: bool,
 }
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         on_disk: Arc::new(AtomicBool::new(!has("--fresh"))),
         cancelled: Arc::default(),
         pace: after("--pace").and_then(|p| p.parse().ok()).unwrap_or(30),
+        blocks: after("--blocks").and_then(|n| n.parse().ok()).unwrap_or(512),
         hostile: has("--hostile"),
     };
     let file = after("--sessions").map(std::path::PathBuf::from);
@@ -53,6 +57,11 @@ fn main() -> ExitCode {
         ascii: has("--ascii"),
         theme: after("--theme"),
         model: after("--model"),
+        no_mouse: has("--no-mouse"),
+        reduced_motion: has("--reduced-motion"),
+        layout: after("--layout").map(Into::into),
+        keymap: after("--keymap").map(Into::into),
+        themes: after("--themes").map(Into::into),
         ..ScreenOptions::default()
     };
     let sessions = Some(glassbox::sessions::open(file));
@@ -150,7 +159,7 @@ impl Models for Demo {
         if let Some(payload) = payload.clone().filter(|_| name.contains("refused")) {
             return Err(payload);
         }
-        let pace = Duration::from_millis(self.pace);
+        let (pace, blocks) = (Duration::from_millis(self.pace), self.blocks);
         let (commands, inbox) = channel();
         let (out, events) = EventReceiver::channel();
         let snapshot = SnapshotCell::default();
@@ -169,7 +178,7 @@ impl Models for Demo {
             }
             let info = payload.map_or_else(model_info, |p| hostile::model(model_info(), &p));
             out.send(vec![Event::Ready(Box::new(info))]);
-            let mut engine = FakeEngine::default();
+            let mut engine = FakeEngine::of_blocks(blocks);
             let mut trace = None;
             cell.store(engine.snapshot());
             loop {

@@ -2,8 +2,12 @@
 //! terminal: time is a number, the engine is stepped by hand.
 #![allow(clippy::unwrap_used)]
 
+#[path = "screen/batch_panel.rs"]
+mod batch_panel;
 #[path = "screen/beams.rs"]
 mod beams;
+#[path = "screen/branches.rs"]
+mod branches;
 #[path = "screen/branching.rs"]
 mod branching;
 #[path = "screen/compare.rs"]
@@ -20,6 +24,8 @@ mod find;
 mod guided;
 #[path = "screen/history.rs"]
 mod history;
+#[path = "screen/kv_panel.rs"]
+mod kv_panel;
 #[path = "screen/markdown.rs"]
 mod markdown;
 #[path = "screen/sampling.rs"]
@@ -30,6 +36,8 @@ mod scripts;
 mod sessions;
 #[path = "screen/settings.rs"]
 mod settings;
+#[path = "screen/shell.rs"]
+mod shell;
 #[path = "screen/tokens.rs"]
 mod tokens;
 #[path = "screen/tools.rs"]

@@ -6,12 +6,15 @@ use super::composer::Composer;
 use super::counting::Counting;
 use super::files::{FileEntry, Unread};
 use super::find::Find;
+use super::history::Then;
 use super::hits::Hits;
+use super::kept::Kept;
 use super::keymap::Keymap;
 use super::meter::Meter;
 use super::overlay::Overlay;
 use super::panels::{Panel, Panels, SizeClass};
 use super::place::Shown;
+use super::pointer::Pointer;
 use super::port::{FetchEvent, ModelChoice, ScreenOptions};
 use super::reading::Reading;
 use super::sessions::Sessions;
@@ -38,6 +41,8 @@ pub enum Message {
     Mouse(MouseEvent),
     Paste(String),
     Resize(u16, u16),
+    /// The terminal's window has the person's attention, or something else has.
+    WindowFocus(bool),
     /// Catalogue and disk, as found at the start or when asked for.
     Models(Vec<ModelChoice>),
     Engine(Vec<Event>),
@@ -72,6 +77,11 @@ pub enum Message {
     },
     /// Time has passed that something waits for.
     Tick,
+    /// What the file of a theme holds.
+    ThemeRead {
+        name: String,
+        theme: Result<Theme, String>,
+    },
     Edited(Result<String, String>),
     /// What the file of a grammar or a schema holds.
     GrammarRead {
@@ -103,6 +113,14 @@ pub enum Effect {
     Remember(String),
     /// Let the person's editor have the terminal and this text.
     Edit(String),
+    /// Let the terminal report the mouse, or not.
+    Mouse(bool),
+    ReadTheme(String),
+    /// Write this to the file of what is kept.
+    Keep(String),
+    Bell,
+    /// Tell the desktop.
+    Notify(String),
     Suspend,
     Redraw,
     Quit,
@@ -111,6 +129,17 @@ pub enum Effect {
 pub struct App {
     pub options: ScreenOptions,
     pub theme: Theme,
+    /// The person's own, as they were when the screen opened.
+    pub themes: Vec<Theme>,
+    /// What a later session finds.
+    pub kept: Kept,
+    /// The terminal reports the mouse.
+    pub mouse: bool,
+    pub pointer: Pointer,
+    /// The terminal said that its window lost the focus.
+    pub looked_away: bool,
+    /// What was chosen in the palette, newest first.
+    pub chosen: Vec<String>,
     pub size: (u16, u16),
     /// When the message being handled came.
     pub now: Duration,
@@ -147,6 +176,7 @@ pub struct App {
     /// How the next messages are thought about.
     pub thinking: Thinking,
     pub snapshot: Arc<Snapshot>,
+    pub then: Then,
     /// Scheduler settings the engine was asked for and has not answered, and when.
     pub asked: Option<(SchedulerSettings, Duration)>,
     /// The newest stops at breakpoints.
@@ -176,6 +206,8 @@ pub struct App {
     pub shown: Cell<Shown>,
     /// Blocks in a row of the map, as last drawn.
     pub kv_row: Cell<usize>,
+    /// Rows of the map or of the tree, as last drawn.
+    pub kv_rows: Cell<usize>,
     /// What lies where, as last drawn.
     pub hits: Hits,
 }
@@ -259,8 +291,14 @@ impl App {
             thinking: options.thinking.clone(),
             chat: Chat { system: options.system.clone(), ..Chat::default() },
             guided: None,
+            mouse: !options.no_mouse,
             options,
             theme,
+            themes: Vec::new(),
+            kept: Kept::default(),
+            pointer: Pointer::default(),
+            looked_away: false,
+            chosen: Vec::new(),
             size: (80, 24),
             now: Duration::ZERO,
             models: Vec::new(),
@@ -282,6 +320,7 @@ impl App {
             beam: None,
             parse_reasoning: true,
             snapshot: Arc::default(),
+            then: Then::default(),
             asked: None,
             broke: Ring::new(64),
             meter: Meter::default(),
@@ -301,6 +340,7 @@ impl App {
             hinted: false,
             shown: Cell::default(),
             kv_row: Cell::new(1),
+            kv_rows: Cell::new(1),
             hits: Hits::default(),
         }
     }
@@ -363,9 +403,24 @@ impl App {
         }
     }
 
+    /// The line of the transcript that is drawn first.
+    pub fn top_line(&self) -> usize {
+        self.shown.get().above
+    }
+
     /// A sequence keeps its colour; those of one batch differ.
     pub fn hue(seq: SeqId) -> usize {
         (seq.request.0.saturating_sub(1) + u64::from(seq.choice)) as usize
+    }
+
+    /// By which it is told from others where there is one cell for it.
+    pub fn letter(seq: SeqId) -> char {
+        Self::letter_of(Self::hue(seq))
+    }
+
+    /// Of the sequences of this hue.
+    pub fn letter_of(hue: usize) -> char {
+        char::from(b'A' + (hue % 26) as u8)
     }
 
     /// What is written in the input, as it is seen there.

@@ -155,9 +155,9 @@ fn one(app: &mut App, event: Event) {
         }
         Event::Rewound => super::replay::rewound(app),
         Event::PromptLogprobs { .. } | Event::Kv(_) => {}
+        Event::Inspected(answer) => super::kv::told(app, answer.clone()),
         Event::WhatIf(answer) => sampling::answered(app, answer),
         Event::Counted { ticket, tokens } => super::counting::counted(app, *ticket, tokens),
-        Event::Inspected(_) => {}
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {
@@ -194,6 +194,7 @@ fn deliver(app: &mut App, seq: SeqId, event: &Event) {
 }
 
 fn ready(app: &mut App, info: Box<ModelInfo>) {
+    app.panels.kv.forget();
     let reason =
         if info.device_reason.is_empty() { String::new() } else { format!(": {}", info.device_reason) };
     let kv = format!("{} KV blocks of {}", format::count(info.kv_blocks as u64), info.block_size);

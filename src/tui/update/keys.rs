@@ -1,11 +1,12 @@
 //! What keys do.
 
 use super::{
-    attach, branch, calls, command, counting, engine, find, models, overlay, params, reading, replay,
-    sampling, scheduling, sessions, tabs, transcript,
+    attach, branch, branches, calls, command, counting, engine, find, kv, layout, models, overlay, palette,
+    params, reading, replay, requests, sampling, scheduling, sessions, tabs, transcript,
 };
 use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
+use crate::tui::branches::has_branches;
 use crate::tui::keymap::Action;
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::{Panel, SizeClass};
@@ -16,6 +17,8 @@ use std::time::Duration;
 
 /// A second press within this counts as a second press.
 const TWICE: Duration = Duration::from_millis(1_500);
+/// Steps that a page key goes back or forth.
+const STRIDE: isize = 10;
 /// Sent by Enter on an empty input before anything was said.
 pub const EXAMPLE: &str = "Why is the sky blue?";
 
@@ -23,6 +26,7 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
     if key.kind == KeyEventKind::Release {
         return;
     }
+    app.pointer.selection = None;
     if calls::key(app, key, effects) {
         return;
     }
@@ -90,7 +94,7 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::QuitIfEmpty => app.composer.delete_next_char(),
         Action::Suspend => effects.push(Effect::Suspend),
         Action::Redraw => effects.push(Effect::Redraw),
-        Action::Palette => overlay::palette(app),
+        Action::Palette => palette::open(app),
         Action::NextTab | Action::PreviousTab | Action::CloseTab if tabs::belongs_to_the_draft(app, key) => {
             app.composer.key(key);
         }
@@ -115,8 +119,8 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::NextFocus if completing => complete(app, effects),
         Action::NextFocus => move_focus(app, 1),
         Action::PreviousFocus => move_focus(app, -1),
-        Action::PageUp => scroll(app, -(page(app) as isize)),
-        Action::PageDown => scroll(app, page(app) as isize),
+        Action::PageUp => page_by(app, -1),
+        Action::PageDown => page_by(app, 1),
         Action::ScrollTop => app.chat.scroll = Some(Scroll::At(Place::default())),
         Action::ScrollBottom => app.chat.scroll = None,
         Action::NextMessage => transcript::to_message(app, 1),
@@ -137,6 +141,10 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::ClearToLineStart => app.composer.clear_to_line_start(),
         Action::TogglePanel(panel) => toggle_panel(app, panel),
         Action::Zoom => app.panels.zoomed = !app.panels.zoomed,
+        Action::PanelUp | Action::PanelDown | Action::PanelLeft | Action::PanelRight => {
+            layout::act(app, action);
+        }
+        Action::Narrower | Action::Wider | Action::Shorter | Action::Taller => layout::act(app, action),
         Action::NextSequence => next_sequence(app, effects),
         Action::EditValue => begin_typing(app, key),
         Action::EditSettings => edit_settings(app),
@@ -155,6 +163,21 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::AddBreakpoint => begin_command(app, "/break "),
         Action::BeginCommand => begin_command(app, "/"),
         Action::Answer(reply) => calls::answer(app, reply, effects),
+        Action::NextColours => kv::next_colours(app),
+        Action::ToggleDense => kv::toggle_dense(app),
+        Action::ToggleTree => kv::toggle_tree(app),
+        Action::Fold if app.panels.kv.tree => app.panels.kv.fold(),
+        Action::Fold if key.code == KeyCode::Char(' ') => hold(app, !app.paused, effects),
+        Action::Fold => {}
+        Action::NextRow => requests::choose(app, 1),
+        Action::PreviousRow => requests::choose(app, -1),
+        Action::Inspect if app.panels.batch.settings => begin_typing(app, key),
+        Action::Inspect => requests::inspect(app),
+        Action::CancelRequest => requests::cancel(app, effects),
+        Action::RaisePriority => requests::reprioritise(app, 1, effects),
+        Action::LowerPriority => requests::reprioritise(app, -1, effects),
+        Action::TraceRow => requests::trace(app, effects),
+        Action::GoToBranch => branches::go(app),
         Action::Down | Action::Up | Action::First | Action::Last | Action::Decrease | Action::Increase => {
             in_panel(app, action, effects)
         }
@@ -174,6 +197,9 @@ pub fn toggle_panel(app: &mut App, panel: Panel) {
     app.panels.scroll = 0;
     if app.class() == SizeClass::Tiny {
         app.say("the window is too small for panels");
+    } else if app.panels.presenting && app.panels.open(app.class()).contains(&panel) {
+        // There it is chosen, not hidden.
+        app.focus = Focus::Panel(panel);
     } else if app.panels.toggle(app.class(), panel) {
         app.focus = Focus::Panel(panel);
     } else if app.focus == Focus::Panel(panel) {
@@ -275,7 +301,9 @@ fn submit_nothing(app: &mut App, effects: &mut Vec<Effect>) {
 
 fn escape(app: &mut App, effects: &mut Vec<Effect>) {
     let twice = app.last_escape.replace(app.now).is_some_and(|at| app.now - at < TWICE);
-    if app.overlay.take().is_some() || sampling::leave_trial(app) {
+    if app.overlay.is_some() {
+        overlay::close(app);
+    } else if sampling::leave_trial(app) {
     } else if app.focus == Focus::Transcript && transcript::leave(app) {
     } else if app.focus != Focus::Input {
         app.focus = Focus::Input;
@@ -331,10 +359,11 @@ fn move_completion(app: &mut App, by: isize) {
 /// Input, then the open panels in order, and round.
 fn move_focus(app: &mut App, by: isize) {
     app.overlay = None;
-    let open = app.panels.open(app.class());
+    let class = app.class();
+    let open = if class == SizeClass::Tiny { vec![] } else { app.panels.layout(class).stops() };
     let chat = app.chat.turns().next().map(|_| Focus::Transcript);
-    let stops: Vec<Focus> =
-        std::iter::once(Focus::Input).chain(chat).chain(open.iter().map(|p| Focus::Panel(*p))).collect();
+    let open = open.into_iter().map(Focus::Panel);
+    let stops: Vec<Focus> = std::iter::once(Focus::Input).chain(chat).chain(open).collect();
     let at = stops.iter().position(|f| *f == app.focus).unwrap_or(0) as isize;
     app.focus = stops[(at + by).rem_euclid(stops.len() as isize) as usize];
     app.panels.scroll = 0;
@@ -348,10 +377,22 @@ fn page(app: &App) -> usize {
     app.shown.get().view.saturating_sub(2).max(1)
 }
 
+/// A page of the panel in focus that has pages, else of the transcript.
+fn page_by(app: &mut App, direction: isize) {
+    match app.focus {
+        Focus::Panel(Panel::Kv) if app.overlay.is_none() => kv::page(app, direction),
+        Focus::Panel(Panel::Batch) if app.overlay.is_none() && !app.panels.batch.settings => {
+            let last = app.meter.steps.len().saturating_sub(1);
+            let back = &mut app.panels.batch.step_back;
+            *back = back.saturating_add_signed(-direction * STRIDE).min(last);
+        }
+        _ => scroll(app, direction * page(app) as isize),
+    }
+}
+
 pub fn scroll(app: &mut App, by: isize) {
-    if let Some(Overlay::Help { scroll }) = &mut app.overlay {
-        *scroll = scroll.saturating_add_signed(by);
-        return;
+    if let Some(Overlay::Help(help)) = &mut app.overlay {
+        return help.scroll_by(by);
     }
     let Shown { top, below, .. } = app.shown.get();
     let is_end = by > 0 && by as usize >= below;
@@ -378,20 +419,23 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
             Action::Increase => sampling::nudge(app, 1.0, effects),
             _ => app.panels.sampling.param = moved(app.panels.sampling.param, action, 1, PARAMS.len()),
         },
-        Panel::Kv => {
-            let blocks = app.snapshot.kv.blocks.len();
-            let row = app.kv_row.get();
-            app.panels.kv.block = moved(app.panels.kv.block, action, row, blocks);
-        }
+        Panel::Kv => kv::moved(app, action),
         Panel::Batch if app.panels.batch.settings => match action {
             Action::Decrease => scheduling::nudge(app, false, effects),
             Action::Increase => scheduling::nudge(app, true, effects),
             _ => app.panels.batch.setting = moved(app.panels.batch.setting, action, 1, SCHEDULING.len()),
         },
         Panel::Batch => {
+            // Left on the strip is older, as down in the list is.
+            let action = match action {
+                Action::Decrease => Action::Down,
+                Action::Increase => Action::Up,
+                other => other,
+            };
             let steps = app.meter.steps.len();
             app.panels.batch.step_back = moved(app.panels.batch.step_back, action, 1, steps);
         }
+        Panel::Beams if has_branches(&app.chat) => branches::moved(app, action),
         Panel::Beams | Panel::Reasoning | Panel::Metrics => {
             app.panels.scroll = moved(app.panels.scroll, action, 1, app.parsed.len().max(64));
         }
@@ -399,7 +443,7 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
 }
 
 /// `at` after a movement among `length` places, `row` of them in a row.
-fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
+pub fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
     let to = match action {
         Action::Down => at.saturating_add(row),
         Action::Up => at.saturating_sub(row),

@@ -2,6 +2,7 @@
 
 pub mod attach;
 mod branch;
+mod branches;
 mod calls;
 mod command;
 mod compare;
@@ -11,13 +12,19 @@ mod engine;
 mod find;
 mod fork;
 mod guided;
+mod keymap;
 mod keys;
+mod kv;
+mod layout;
 mod models;
 mod mouse;
+mod notice;
 mod overlay;
+mod palette;
 mod params;
 mod reading;
 mod replay;
+mod requests;
 mod resume;
 mod sampling;
 mod scheduling;
@@ -25,13 +32,15 @@ mod session_list;
 mod sessions;
 mod tabs;
 mod take;
+mod theme;
 mod transcript;
 
 pub use keys::EXAMPLE;
 pub use sampling::edited;
 pub use scheduling::origin;
+pub use theme::names as theme_names;
 
-use super::app::{App, Effect, Message};
+use super::app::{App, Effect, Focus, Message};
 use super::chat::Level;
 use std::time::Duration;
 
@@ -44,6 +53,7 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
     let mut effects = Vec::new();
     // Snapshots change no chat, and come often.
     let may_change = !matches!(message, Message::Snapshot(_));
+    let by_hand = matches!(message, Message::Key(_) | Message::Mouse(_));
     match message {
         Message::Key(key) => keys::key(app, key, &mut effects),
         Message::Mouse(event) => mouse::event(app, event, &mut effects),
@@ -52,7 +62,11 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Sessions(event) => sessions::event(app, event),
         Message::Resize(width, height) => resize(app, width, height),
         Message::Models(choices) => models::listed(app, choices, &mut effects),
-        Message::Engine(events) => engine::events(app, events, &mut effects),
+        Message::Engine(events) => {
+            let ended_ms = notice::longest(&events);
+            engine::events(app, events, &mut effects);
+            notice::ended(app, ended_ms, &mut effects);
+        }
         Message::EngineGone => engine::gone(app),
         Message::Opening(name) => models::opening(app, name),
         Message::OpenFailed { name, why } => models::open_failed(app, name, &why),
@@ -66,15 +80,34 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::FileRead { path, content } => attach::file_read(app, &path, content, &mut effects),
         Message::Globbed { pattern, found } => attach::globbed(app, &pattern, found, &mut effects),
         Message::Tick => {}
-        Message::Copied(Ok(())) => app.say("copied"),
+        Message::WindowFocus(here) => app.looked_away = !here,
+        Message::ThemeRead { name, theme } => theme::read(app, &name, theme, &mut effects),
+        Message::Copied(Ok(())) => copied(app),
         Message::Copied(Err(why)) => app.chat.note(Level::Bad, format!("not copied: {why}")),
+    }
+    if let Focus::Panel(panel) = app.focus {
+        app.panels.recent = Some(panel);
     }
     attach::follow(app, &mut effects);
     counting::follow(app, &mut effects);
+    kv::ask(app, &mut effects);
     if may_change {
         sessions::save(app, &mut effects);
     }
+    if by_hand {
+        layout::keep(app, &mut effects);
+    }
     effects
+}
+
+/// What was marked is copied; anything else that is copied says so itself.
+fn copied(app: &mut App) {
+    let marked = app.pointer.selection.as_ref().map(|selection| selection.text().lines().count());
+    app.say(match marked {
+        Some(1) => "copied 1 line".into(),
+        Some(lines) => format!("copied {lines} lines"),
+        None => "copied".to_owned(),
+    });
 }
 
 /// At the start: goes on with the session that was asked for.

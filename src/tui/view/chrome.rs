@@ -2,6 +2,7 @@
 
 use super::{draft, paint};
 use crate::tui::app::{App, Focus, ModelState};
+use crate::tui::branches::has_branches;
 use crate::tui::completion;
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::Panel;
@@ -17,11 +18,12 @@ pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
         return paint::line(area.x, area.y, &line, area, buf);
     }
     let mut spans = vec![Span::raw(" ")];
-    for (key, does) in hints(app) {
+    for (keys, does) in hints(app) {
+        let Some(key) = in_force(app, keys) else { continue };
         if spans.len() > 1 {
             spans.push(Span::styled(" · ", app.theme.style(Role::Faint)));
         }
-        let wide = 1 + Span::raw(key).width() + does.len();
+        let wide = 1 + Span::raw(key.as_str()).width() + does.len();
         let used: usize = spans.iter().map(Span::width).sum();
         if used + wide > area.width.into() {
             spans.pop();
@@ -33,11 +35,28 @@ pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
     paint::line(area.x, area.y, &Line::from(spans), area, buf);
 }
 
+/// Hints are written with the built-in keys; shown are those that the person chose.
+fn in_force(app: &App, keys: &str) -> Option<String> {
+    let arrows = keys.chars().all(|c| "↑↓←→".contains(c));
+    let all: Vec<String> = match arrows {
+        true => keys.chars().map(String::from).collect(),
+        false => keys.split(' ').map(str::to_owned).collect(),
+    };
+    if app.overlay.is_some() || app.tools.question.is_some() {
+        return Some(keys.to_owned());
+    }
+    let named: Vec<String> = all.iter().filter_map(|key| app.keymap.in_force(key, app.focus)).collect();
+    let plain = named == all;
+    (!named.is_empty()).then(|| if plain { keys.to_owned() } else { named.join(" ") })
+}
+
 fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
     match app.overlay {
-        Some(Overlay::Help { .. }) => return vec![("Esc", "close"), ("PgUp PgDn", "scroll")],
         Some(Overlay::Sessions(_)) => {
             return vec![("↑↓", "choose"), ("Enter", "open"), ("Del", "delete"), ("Esc", "close")];
+        }
+        Some(Overlay::Help(_)) => {
+            return vec![("Esc", "close"), ("↑↓ PgUp PgDn", "scroll"), ("letters", "narrow it")];
         }
         Some(Overlay::Picker(_)) => return vec![("↑↓", "choose"), ("Enter", "take it"), ("Esc", "close")],
         None => {}
@@ -93,6 +112,8 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
         Focus::Panel(panel) => {
             let mut all = vec![("Esc", "back")];
             all.extend(match panel {
+                Panel::Kv if app.panels.kv.tree => vec![("↑↓", "choose"), ("Enter", "fold"), ("t", "map")],
+                Panel::Kv => vec![("←→↑↓", "block"), ("c", "colours"), ("t", "tree")],
                 Panel::Sampling if app.panels.sampling.trial.is_some() => vec![
                     ("a", "use it"),
                     ("←→", "change"),
@@ -108,17 +129,26 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
                     ("t", "stage"),
                     ("w", "what if"),
                 ],
-                Panel::Kv => vec![("←→↑↓", "block")],
                 Panel::Batch if app.panels.batch.settings => {
                     vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type"), ("e", "step view")]
                 }
+                Panel::Batch if app.panels.batch.chosen.is_some() => vec![
+                    ("J K", "choose"),
+                    ("i", if app.panels.batch.inspecting { "list" } else { "details" }),
+                    ("x", "cancel"),
+                    ("+ -", "priority"),
+                    ("f", "trace"),
+                    ("j k", "steps"),
+                ],
                 Panel::Batch => vec![
                     ("j k", "older newer"),
+                    ("J K", "choose"),
                     ("Space", if app.paused { "resume" } else { "pause" }),
                     ("s", "step"),
                     ("b", "break"),
                     ("e", "settings"),
                 ],
+                Panel::Beams if has_branches(&app.chat) => vec![("j k", "choose"), ("Enter", "go there")],
                 Panel::Beams | Panel::Reasoning | Panel::Metrics => vec![("j k", "scroll")],
             });
             all.extend([("z", "zoom"), ("1-6", "toggle"), ("Tab", "next"), ("?", "help")]);

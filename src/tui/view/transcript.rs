@@ -15,7 +15,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::text::Line;
 
 /// Text is easiest to read in lines no longer than this.
-const MEASURE: u16 = 100;
+pub const MEASURE: u16 = 100;
 /// A gutter on the left, and room for the caret on the right.
 pub const GUTTER: u16 = 2;
 /// Entries so far from the view keep no rendered lines.
@@ -36,7 +36,6 @@ pub fn draw(app: &App, outer: Rect, buf: &mut Buffer) {
     if area.is_empty() {
         return;
     }
-    app.hits.note(outer, Target::Transcript);
     let area = find::above(app, area);
     let width = area.width.min(MEASURE).saturating_sub(GUTTER + 1).max(1);
     let look = Look::new(width, &app.theme);
