@@ -366,6 +366,7 @@ impl Turn {
             && self.calls.iter().all(Call::is_done)
             && self.answers.iter().all(|answer| answer.outcome.is_some());
         let said = key.with(self.shown.size()).with(self.calls.len()).with(self.answers.len());
+        let said = said.with(usize::from(self.versions.is_several()));
         let said =
             self.calls.iter().fold(said, |key, call| key.with(call.shown.size()).with(fold(call.open)));
         let whole = self.answers.iter().fold(said, |key, answer| {
@@ -417,7 +418,8 @@ impl Answer {
     /// The engine has taken it. One that is resumed is told again from its beginning.
     pub fn accepted(&mut self, prompt_tokens: usize) {
         self.prompt_tokens = Some(prompt_tokens);
-        if self.resumes.take().is_some() {
+        if let Some((before, _)) = self.resumes.take() {
+            self.from = Some((before, self.tokens));
             (self.text, self.reasoning) = (String::new(), String::new());
             (self.body, self.thoughts) = (Document::default(), Document::plain(""));
             self.tool_calls.clear();

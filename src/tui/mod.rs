@@ -15,11 +15,10 @@ mod chips;
 mod completion;
 mod composer;
 mod counting;
+mod drawn;
 mod editor;
 mod errands;
 mod files;
-
-mod drawn;
 mod find;
 mod format;
 mod history;

@@ -49,6 +49,7 @@ impl Desk {
 
 fn open_all(desk: &mut Desk) {
     desk.press(KeyCode::Tab);
+    desk.press(KeyCode::Tab);
     for panel in Panel::ALL {
         if !desk.app.panels.open(desk.app.class()).contains(&panel) {
             desk.type_text(&(panel as u8).to_string());
@@ -251,6 +252,7 @@ fn a_presentation_shows_one_panel_with_what_it_answers() {
         assert!(picture.contains("S A M P L I N G") && picture.contains("why this token?"), "{picture}");
         snapshot("presenting", &desk);
         desk.press(KeyCode::Tab);
+        desk.press(KeyCode::Tab);
         desk.type_text("3");
         assert!(desk.picture().contains("B A T C H"), "{}", desk.picture());
         desk.type_text("1");
@@ -371,7 +373,9 @@ fn keys_of_ones_own_act_and_are_shown() {
     desk.ctrl('s');
     assert_eq!(desk.sent().len(), 1);
     desk.press(KeyCode::F(1));
-    assert!(desk.picture().contains("Ctrl+S") && desk.picture().contains("no key"), "{}", desk.picture());
+    assert!(desk.picture().contains("Ctrl+S"), "{}", desk.picture());
+    desk.type_text("answer again");
+    assert!(desk.picture().contains("no key"), "{}", desk.picture());
 }
 
 #[test]

@@ -135,13 +135,6 @@ impl FakeEngine {
                 f32: 90e9,
             })))],
             Command::Count(count) => vec![self.count(&count)],
-            Command::MeasureLimits => vec![Event::Limits(Ok(Box::new(DeviceLimits {
-                threads: 2,
-                memory_read: 20e9,
-                int8: 400e9,
-                int8_instruction: "AVX2".into(),
-                f32: 90e9,
-            })))],
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(request) => self.fork(&request),
             Command::Break(on) => {

@@ -50,6 +50,7 @@ fn draw(recorded: &SamplingTrace, params: &SamplingParams, seed: u64) -> Samplin
         top: 0,
         beams: 0,
         trace: recorded.candidates.len(),
+        keep: None,
     };
     let sampled = sample(&logits, &row, &mut Scratch::default()).expect("logits that are numbers");
     let mut trace = *sampled.trace.expect("it was asked for");

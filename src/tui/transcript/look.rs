@@ -13,7 +13,7 @@ pub struct Look<'a> {
 impl<'a> Look<'a> {
     pub fn new(width: u16, theme: &'a Theme) -> Self {
         // Not 0: that is of lines that were never made.
-        Self { width, theme, key: (theme.key() << 16 | u64::from(width)) | 1 << 63 }
+        Self { width, theme, key: (u64::from(theme.generation) << 16 | u64::from(width)) | 1 << 63 }
     }
 
     /// The same colours at another width.

@@ -309,8 +309,7 @@ fn escape(app: &mut App, effects: &mut Vec<Effect>) {
     let twice = app.last_escape.replace(app.now).is_some_and(|at| app.now - at < TWICE);
     if app.overlay.is_some() {
         overlay::close(app);
-    } else if sampling::leave_trial(app) {
-    } else if app.focus == Focus::Transcript && transcript::leave(app) {
+    } else if sampling::leave_trial(app) || (app.focus == Focus::Transcript && transcript::leave(app)) {
     } else if app.focus != Focus::Input {
         app.focus = Focus::Input;
         app.panels.zoomed = false;

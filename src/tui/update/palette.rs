@@ -116,7 +116,10 @@ impl keymap::Binding {
                 | Shorter
                 | Zoom
         );
-        let elsewhere = matches!(self.place, Place::In(_) | Place::Replay | Place::Question);
+        let elsewhere = matches!(
+            self.place,
+            Place::In(_) | Place::Transcript | Place::Tokens | Place::Replay | Place::Question
+        );
         !of_a_panel && !elsewhere && !matches!(self.action, Answer(_) | Submit)
     }
 }

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 
 /// Each row: what is drawn, and what stands in for it.
-const REPLACEMENTS: [(&str, &str); 28] = [
+const REPLACEMENTS: [(&str, &str); 44] = [
     ("─━╌", "-"),
     ("│┃▎‖", "|"),
     ("╭╮╰╯┌┐└┘├┤┬┴┼", "+"),
@@ -32,6 +32,22 @@ const REPLACEMENTS: [(&str, &str); 28] = [
     ("▲", "^"),
     ("←", "<"),
     ("×", "x"),
+    ("◦▪", "-"),
+    ("☐", "o"),
+    ("↵", "$"),
+    ("⇥", ">"),
+    ("∅", "0"),
+    ("₀", "0"),
+    ("₁", "1"),
+    ("₂", "2"),
+    ("₃", "3"),
+    ("₄", "4"),
+    ("₅", "5"),
+    ("₆", "6"),
+    ("₇", "7"),
+    ("₈", "8"),
+    ("₉", "9"),
+    ("₊", "+"),
 ];
 
 pub fn replace(buf: &mut Buffer) {

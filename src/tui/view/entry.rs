@@ -1,6 +1,7 @@
 //! An entry of the conversation as sections: a few lines each, or a document that knows its own.
 
-use super::{calls, diff, paint, parallel, tokens, versions};
+use super::parallel::Streams;
+use super::{calls, diff, paint, tokens, versions};
 use crate::protocol::{FinishReason, SequenceState};
 use crate::tui::app::App;
 use crate::tui::chat::{Answer, Entry, Level, Note, Turn};
@@ -28,6 +29,8 @@ pub enum Content<'a> {
         style: Style,
         caret: bool,
     },
+    /// Answers side by side.
+    Streams(Streams<'a>),
     /// The answer token by token.
     Tokens(&'a Answer),
 }
@@ -56,6 +59,7 @@ impl Section<'_> {
             Content::Lines(lines) => lines.len(),
             Content::Document { document, .. } => document.height(frame.look),
             Content::Tokens(answer) => tokens::height(frame, answer),
+            Content::Streams(streams) => streams.height(),
         }
     }
 
@@ -70,6 +74,7 @@ impl Section<'_> {
         match &self.content {
             Content::Lines(lines) => lines[from..to].iter().for_each(show),
             Content::Tokens(answer) => tokens::visit(frame, answer, (from, to), show),
+            Content::Streams(streams) => streams.visit((from, to), show),
             Content::Document { document, first, rest, style, caret } => {
                 let mut row = from;
                 document.visit((from, to), frame.look, |line| {
@@ -133,15 +138,12 @@ impl<'a> Sections<'a> {
         } else {
             self.calls(turn);
         }
+        let versions = versions::line(self.frame.app, turn).into_iter().collect();
+        self.lines(Part::Said, versions);
         if !turn.answers.is_empty() {
             self.blank();
             self.answers(turn);
         }
-    }
-
-    fn versions(&mut self, turn: &Turn) {
-        let line = versions::line(self.frame.app, turn);
-        line.into_iter().for_each(|line| self.lines(Part::Said, vec![line]));
     }
 
     fn said(&mut self, turn: &'a Turn) {
@@ -155,7 +157,6 @@ impl<'a> Sections<'a> {
             caret: false,
         };
         self.push(Part::Said, content);
-        self.versions(turn);
         if turn.queued {
             let ready = app.ready().is_some();
             let sent = if ready { "  sent after this answer" } else { "  sent when the model is ready" };
@@ -167,7 +168,6 @@ impl<'a> Sections<'a> {
     fn calls(&mut self, turn: &'a Turn) {
         let app = self.frame.app;
         let width = usize::from(self.frame.look.width);
-        self.versions(turn);
         for call in &turn.calls {
             self.lines(Part::Said, vec![calls::head(app, call, width)]);
             if !call.is_done() {
@@ -203,8 +203,8 @@ impl<'a> Sections<'a> {
             let lines = diff::lines(frame.app, a, b, frame.area);
             self.all.push(Section { part: None, content: Content::Lines(lines) });
         } else if turn.side || turn.answers.len() > 1 {
-            let lines = parallel::lines(frame.app, turn, frame.area, frame.look);
-            self.all.push(Section { part: None, content: Content::Lines(lines) });
+            let streams = Streams::new(frame.app, turn, frame.area, frame.look);
+            self.all.push(Section { part: None, content: Content::Streams(streams) });
         } else {
             turn.answers.iter().enumerate().for_each(|(nth, answer)| self.answer(nth, answer));
         }

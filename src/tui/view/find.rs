@@ -64,8 +64,8 @@ pub fn line<'a>(
         let (mut row, mut found) = (at, None);
         let is_it = match &section.content {
             Content::Document { document: of, .. } => std::ptr::eq(*of, document),
-            Content::Lines(_) => section.part.is_none() && height > 1,
-            Content::Tokens(_) => false,
+            Content::Streams(_) => true,
+            Content::Lines(_) | Content::Tokens(_) => false,
         };
         if is_it {
             section.visit((0, height), height, frame, |line| {

@@ -8,8 +8,8 @@ use crate::tui::app::{App, Focus};
 use crate::tui::chat::{Answer, Turn};
 use crate::tui::format;
 use crate::tui::theme::Role;
-use crate::tui::transcript::Look;
-use ratatui::style::Modifier;
+use crate::tui::transcript::{Document, Look};
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
 /// Streams stand beside each other where each gets at least this.
@@ -17,63 +17,132 @@ const MIN_COLUMN: usize = 24;
 /// Rows over a stream's text: its name, its rule, and the blank line above.
 const HEAD: usize = 3;
 
-/// As many columns as there is room for, the others under them. While they stream all of them are
-/// in view, each with its newest lines; in full when all have ended.
-pub fn lines(app: &App, turn: &Turn, (width, height): (u16, u16), look: Look) -> Vec<Line<'static>> {
-    let width = usize::from(width.saturating_sub(GUTTER));
-    let count = turn.answers.len().max(1);
-    let most = (width / (MIN_COLUMN + 2)).clamp(1, count);
-    // As many rows as that takes, each as full as the others.
-    let rows = count.div_ceil(most);
-    let columns = count.div_ceil(rows);
-    let column = (width / columns).saturating_sub(2).max(1);
-    let live = turn.answers.iter().any(|a| a.outcome.is_none());
-    let room = (usize::from(height).saturating_sub(2) / rows).saturating_sub(HEAD).max(2);
-    let limit = if live { room } else { usize::MAX };
-    let mut lines = Vec::new();
-    for (row, answers) in turn.answers.chunks(columns).enumerate() {
-        if row > 0 {
-            lines.push(Line::default());
-        }
-        let look = look.at(column.saturating_sub(1).max(1) as u16);
-        let numbered = answers.iter().zip(row * columns + 1..);
-        let streams: Vec<_> =
-            numbered.map(|(a, number)| stream(app, a, number, look, (column, limit))).collect();
-        zip(&streams, column, &mut lines);
-    }
-    if !live {
-        let way = format!("{}/take N goes on from one of them", " ".repeat(GUTTER.into()));
-        lines.push(Line::default());
-        lines.push(Line::styled(way, app.theme.style(Role::Faint)));
-    }
-    lines
+/// The streams of a turn, in rows of columns; only the lines asked for are made.
+pub struct Streams<'a> {
+    rows: Vec<Vec<Stream<'a>>>,
+    column: usize,
+    /// What can be done with them.
+    way: Option<Line<'static>>,
 }
 
-/// One line of each stream after the other.
-fn zip(streams: &[Vec<Line<'static>>], column: usize, lines: &mut Vec<Line<'static>>) {
-    let height = streams.iter().map(Vec::len).max().unwrap_or(0);
-    for y in 0..height {
-        let mut spans = vec![Span::raw(" ".repeat(GUTTER.into()))];
-        for (i, stream) in streams.iter().enumerate() {
-            let line = stream.get(y).cloned().unwrap_or_default();
-            let fill = (column + 2).saturating_sub(line.width());
-            spans.extend(paint::spans(line));
-            if i + 1 < streams.len() {
-                spans.push(Span::raw(" ".repeat(fill)));
+/// One of them: its head, then its texts, the first `skip` lines of which are not shown.
+struct Stream<'a> {
+    head: Vec<Line<'static>>,
+    texts: Vec<(&'a Document, Style)>,
+    look: Look<'a>,
+    skip: usize,
+    lines: usize,
+    caret: Option<Style>,
+}
+
+impl<'a> Streams<'a> {
+    /// As many columns as there is room for, the others under them. While they stream all of them are
+    /// in view, each with its newest lines; in full when all have ended.
+    pub fn new(app: &'a App, turn: &'a Turn, (width, height): (u16, u16), look: Look<'a>) -> Self {
+        let width = usize::from(width.saturating_sub(GUTTER));
+        let count = turn.answers.len().max(1);
+        let most = (width / (MIN_COLUMN + 2)).clamp(1, count);
+        // As many rows as that takes, each as full as the others.
+        let rows = count.div_ceil(most);
+        let columns = count.div_ceil(rows);
+        let column = (width / columns).saturating_sub(2).max(1);
+        let live = turn.answers.iter().any(|a| a.outcome.is_none());
+        let room = (usize::from(height).saturating_sub(2) / rows).saturating_sub(HEAD).max(2);
+        let limit = if live { room } else { usize::MAX };
+        let look = look.at(column.saturating_sub(1).max(1) as u16);
+        let numbered: Vec<(usize, &Answer)> = (1..).zip(&turn.answers).collect();
+        let row = |answers: &[(usize, &'a Answer)]| {
+            answers.iter().map(|(n, answer)| stream(app, answer, *n, look, (column, limit))).collect()
+        };
+        let way = format!("{}/take N goes on from one of them", " ".repeat(GUTTER.into()));
+        let way = (!live).then(|| Line::styled(way, app.theme.style(Role::Faint)));
+        Self { rows: numbered.chunks(columns).map(row).collect(), column, way }
+    }
+
+    pub fn height(&self) -> usize {
+        let rows: usize = self.rows.iter().map(|row| tallest(row)).sum();
+        rows + self.rows.len().saturating_sub(1) + if self.way.is_some() { 2 } else { 0 }
+    }
+
+    pub fn visit(&self, (from, to): (usize, usize), mut show: impl FnMut(&Line<'static>)) {
+        let mut at = 0;
+        for (nth, row) in self.rows.iter().enumerate() {
+            let gap = usize::from(nth > 0);
+            let height = gap + tallest(row);
+            let (first, end) = (from.saturating_sub(at), to.saturating_sub(at).min(height));
+            if first < end && first < gap {
+                show(&Line::default());
+            }
+            let (first, end) = (first.saturating_sub(gap), end.saturating_sub(gap));
+            if first < end {
+                self.beside(row, (first, end)).iter().for_each(&mut show);
+            }
+            at += height;
+        }
+        let last = [Line::default(), self.way.clone().unwrap_or_default()];
+        let last =
+            last.iter().enumerate().filter(|(i, _)| self.way.is_some() && (from..to).contains(&(at + i)));
+        last.for_each(|(_, line)| show(line));
+    }
+
+    /// The same lines of each stream in a row, one after the other.
+    fn beside(&self, row: &[Stream], (from, to): (usize, usize)) -> Vec<Line<'static>> {
+        let mut lines = vec![vec![Span::raw(" ".repeat(GUTTER.into()))]; to - from];
+        for (nth, stream) in row.iter().enumerate() {
+            let mut own = stream.window((from, to)).into_iter();
+            for line in &mut lines {
+                let part = own.next().unwrap_or_default();
+                let fill = (self.column + 2).saturating_sub(part.width());
+                line.extend(paint::spans(part));
+                if nth + 1 < row.len() {
+                    line.push(Span::raw(" ".repeat(fill)));
+                }
             }
         }
-        lines.push(Line::from(spans));
+        lines.into_iter().map(Line::from).collect()
     }
+}
+
+impl Stream<'_> {
+    fn height(&self) -> usize {
+        self.head.len() + self.lines
+    }
+
+    /// Its lines `from..to`, as many as there are.
+    fn window(&self, (from, to): (usize, usize)) -> Vec<Line<'static>> {
+        let mut lines: Vec<Line> = self.head.iter().take(to).skip(from).cloned().collect();
+        let head = self.head.len();
+        let (first, end) = (from.saturating_sub(head) + self.skip, to.saturating_sub(head) + self.skip);
+        let mut at = 0;
+        for (document, style) in &self.texts {
+            let height = document.height(self.look);
+            let (a, b) = (first.saturating_sub(at), end.saturating_sub(at).min(height));
+            if a < b {
+                document.visit((a, b), self.look, |line| lines.push(line.clone().patch_style(*style)));
+            }
+            at += height;
+        }
+        if let Some(style) = self.caret.filter(|_| (from..to).contains(&(self.height() - 1)))
+            && let Some(last) = lines.last_mut()
+        {
+            last.spans.push(Span::styled(CARET, style));
+        }
+        lines
+    }
+}
+
+fn tallest(row: &[Stream]) -> usize {
+    row.iter().map(Stream::height).max().unwrap_or(0)
 }
 
 /// Name, numbers and the newest `limit` lines of one stream, which `/take` calls by `number`.
-fn stream(
-    app: &App,
-    answer: &Answer,
+fn stream<'a>(
+    app: &'a App,
+    answer: &'a Answer,
     number: usize,
-    look: Look,
+    look: Look<'a>,
     (width, limit): (usize, usize),
-) -> Vec<Line<'static>> {
+) -> Stream<'a> {
     let hue = app.theme.sequence(App::hue(answer.seq));
     let mut facts = format!(" {} tok", format::count(answer.tokens as u64));
     let mut rule = "─".repeat(width);
@@ -103,32 +172,24 @@ fn stream(
         Span::styled(format!("{number}) {sign} {}", answer.seq), name),
         Span::styled(facts, app.theme.style(Role::Muted)),
     ]);
-    let mut lines = vec![paint::fit_line(head, width)];
+    let mut head = vec![paint::fit_line(head, width)];
     let user = app.theme.style(Role::User);
-    lines.extend(answer.title.iter().map(|t| Line::styled(format::fit(t, width), user)));
-    lines.push(Line::styled(rule, hue));
-    let mut text = text(app, answer, look);
-    text.drain(..text.len().saturating_sub(limit));
-    lines.append(&mut text);
-    if answer.outcome.is_none()
-        && let Some(last) = lines.last_mut()
-        && last.width() < width
-    {
-        last.spans.push(Span::styled(CARET, hue));
+    head.extend(answer.title.iter().map(|t| Line::styled(format::fit(t, width), user)));
+    head.push(Line::styled(rule, hue));
+    let texts = texts(app, answer);
+    let all: usize = texts.iter().map(|(document, _)| document.height(look)).sum();
+    // An answer that said nothing yet has a line for its caret.
+    let skip = all.saturating_sub(limit);
+    let caret = answer.outcome.is_none().then_some(hue);
+    if all == 0 {
+        head.push(Line::default());
     }
-    lines
+    Stream { head, texts, look, skip, lines: all - skip, caret }
 }
 
-fn text(app: &App, answer: &Answer, look: Look) -> Vec<Line<'static>> {
-    let all = (0, usize::MAX);
-    let mut lines = Vec::new();
-    if answer.is_open(app.chat.thoughts_open) || answer.body.is_empty() {
-        let style = app.theme.style(Role::Thought);
-        answer.thoughts.visit(all, look, |line| lines.push(line.clone().patch_style(style)));
-    }
-    answer.body.visit(all, look, |line| lines.push(line.clone()));
-    if lines.is_empty() {
-        lines.push(Line::default());
-    }
-    lines
+/// Its thoughts, while there is nothing else or they are asked for, and what it says.
+fn texts<'a>(app: &App, answer: &'a Answer) -> Vec<(&'a Document, Style)> {
+    let shows_thoughts = answer.is_open(app.chat.thoughts_open) || answer.body.is_empty();
+    let thoughts = shows_thoughts.then(|| (&answer.thoughts, app.theme.style(Role::Thought)));
+    thoughts.into_iter().chain([(&answer.body, Style::new())]).collect()
 }

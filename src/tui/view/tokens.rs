@@ -112,9 +112,9 @@ fn style(theme: &Theme, token: &Drawn, coloured: bool) -> Style {
     }
     match token.probability() {
         None => theme.style(Role::Accent).add_modifier(Modifier::ITALIC),
-        Some(p) if p >= 0.95 => theme.style(Role::Text),
-        Some(p) if p >= 0.6 => theme.style(Role::Good),
-        Some(p) if p >= 0.25 => theme.style(Role::Warn),
+        Some(p) if p >= 0.8 => theme.style(Role::Text),
+        Some(p) if p >= 0.5 => theme.style(Role::Good),
+        Some(p) if p >= 0.2 => theme.style(Role::Warn),
         Some(p) if p >= 0.05 => theme.style(Role::Bad),
         Some(_) => theme.style(Role::Bad).add_modifier(Modifier::UNDERLINED),
     }
@@ -154,7 +154,7 @@ fn frame(app: &App, reading: &Reading, token: &Drawn, area: Rect, buf: &mut Buff
     Clear.render(area, buf);
     let style = app.theme.style(Role::Focus);
     let wide = usize::from(area.width.saturating_sub(2));
-    let title = format!(" token {} · id {} ", format::count(reading.at as u64), token.id);
+    let title = format!(" token {} · id {} ", format::count(reading.at as u64 + 1), token.id);
     let keys = " j k choose · Enter forks ";
     let ruled = |text: &str| {
         let text = format::fit(text, wide);
