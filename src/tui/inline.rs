@@ -14,10 +14,13 @@ use ratatui::text::Line;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a terminal that is being resized is asked again where it stands.
 const MOVES: usize = 8;
+
+/// A terminal that says nothing for so long does not answer at all.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// The lines at the end, and where on the terminal they are.
 pub struct Inline {
@@ -29,13 +32,31 @@ pub struct Inline {
     /// Where the terminal's cursor was left.
     cursor: Position,
     above: Above,
+    /// Answers of the terminal that came after their question was given up.
+    late: usize,
 }
 
 impl Inline {
     /// Where the cursor is, `top` tells to those who give the terminal back.
     pub fn new(top: Arc<AtomicU16>) -> Self {
         let drawn = Buffer::empty(Rect::default());
-        Self { size: (0, 0), top, drawn, cursor: Position::ORIGIN, above: Above::default() }
+        Self { size: (0, 0), top, drawn, cursor: Position::ORIGIN, above: Above::default(), late: 0 }
+    }
+
+    /// Column and row of the cursor, as the terminal answers. Whoever read keys until now was woken up
+    /// to stop, which may end our waiting instead; that answer then comes to the next question.
+    fn ask(&mut self) -> Option<(u16, u16)> {
+        let (mut late, mut answer) = (self.late, None);
+        for _ in 0..MOVES {
+            let asked = Instant::now();
+            match position() {
+                Ok(place) if late == 0 => return Some(place),
+                Ok(place) => (answer, late) = (Some(place), late - 1),
+                Err(_) if asked.elapsed() > SILENT => return None,
+                Err(_) => self.late += 1,
+            }
+        }
+        answer
     }
 
     fn top(&self) -> u16 {
@@ -48,7 +69,7 @@ impl Inline {
         let size = out.size()?;
         self.size = (size.width, size.height);
         // A terminal that does not answer is taken to stand at its last row.
-        let (column, row) = cursor().unwrap_or((1, size.height.saturating_sub(1)));
+        let (column, row) = self.ask().unwrap_or((1, size.height.saturating_sub(1)));
         let mut top = row.min(size.height.saturating_sub(1));
         if column > 0 {
             execute!(out, Print("\r\n"))?;
@@ -64,7 +85,7 @@ impl Inline {
     pub fn find<W: Write>(&mut self, out: &mut CrosstermBackend<W>) -> io::Result<()> {
         let (mut size, mut row) = (out.size()?, None);
         for _ in 0..MOVES {
-            row = cursor().map(|(_, row)| row);
+            row = self.ask().map(|(_, row)| row);
             let newest = out.size()?;
             if newest == size {
                 break;
@@ -170,14 +191,6 @@ impl Inline {
         };
         lines.map(broken).sum::<u16>() + self.cursor.x / width.max(1)
     }
-}
-
-/// Column and row of the cursor, as the terminal answers.
-fn cursor() -> Option<(u16, u16)> {
-    // Whoever read keys until now was woken up to stop; that must not be taken for our answer, which
-    // would then be the one to the next question.
-    let _ = crossterm::event::poll(Duration::ZERO);
-    position().ok()
 }
 
 /// A row's cells up to its last letter, without those under wide ones.

@@ -27,6 +27,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 /// An engine may take this long to write what it keeps.
 const LEAVING: Duration = Duration::from_secs(10);
 const FRAME: Duration = Duration::from_millis(33);
+/// What was typed does not wait for the next picture of what streams.
+const TYPED_FRAME: Duration = Duration::from_millis(8);
 /// Where motion is to be reduced, and nobody presses a key.
 const CALM_FRAME: Duration = Duration::from_millis(200);
 /// Engine and screen keep looking at each other this long after the last event, because a snapshot
@@ -275,6 +277,9 @@ impl Session {
 
     /// Pictures are at least this far apart. What a person does is always seen at once.
     fn frame(&self) -> Duration {
+        if self.last_look.is_some_and(|look| self.last_touch > look) {
+            return TYPED_FRAME;
+        }
         let touched = self.clock.now() < self.last_touch + CALM_FRAME;
         if self.app.options.reduced_motion && !touched { CALM_FRAME } else { FRAME }
     }

@@ -80,7 +80,7 @@ fn sit(channel: &str, way: Way) -> Vec<String> {
         }
         watch.read(&terminal);
         wrong.append(&mut watch.foreign);
-        if borders(&terminal) != columns {
+        if !terminal.try_until(Duration::from_secs(5), |t| borders(t) == columns) {
             wrong.push(format!("columns moved\n{}", terminal.contents()));
         }
         failures.extend(wrong.into_iter().map(|what| format!("{} in {channel}: {what}", payload.class)));

@@ -47,7 +47,7 @@ fn once_and_in_order(lines: &[String], wanted: &[&str]) {
 
 /// Of the demo's answer, each in a piece of its own.
 const ANSWER: [&str; 7] =
-    ["thought ", "The sky is blue", "Blue light", "fn scattering", "│ red", "looks blue.", "119 tok"];
+    ["thought ", "The sky is blue", "Blue light", "fn scattering", "│ red", "looks blue.", "119 tok · 1"];
 
 #[test]
 fn the_conversation_stays_in_the_scrollback_once_and_in_order() {
@@ -55,7 +55,7 @@ fn the_conversation_stays_in_the_scrollback_once_and_in_order() {
         let mut terminal = inline((100, rows), "--pace 2");
         assert!(!terminal.is_alternate());
         terminal.send(b"Why is it blue?\r");
-        terminal.wait_for("119 tok");
+        terminal.wait_for("119 tok · 1");
         terminal.wait_for("F1 help");
         terminal.wait_for("› Message");
         terminal.wait_for("tok/s · TTFT 8.0 ms · T0.8");
@@ -155,10 +155,10 @@ fn panels_need_the_full_screen_and_that_is_said() {
 fn an_answer_given_again_is_printed_under_the_first() {
     let mut terminal = inline((100, 30), "--pace 2");
     terminal.send(b"Why?\r");
-    terminal.wait_for("119 tok");
+    terminal.wait_for("119 tok · 1");
     terminal.send(b"/regen\r");
     terminal.wait_until("a second answer", |t| {
-        everything(t).iter().filter(|line| line.contains("119 tok")).count() == 2
+        everything(t).iter().filter(|line| line.contains("119 tok · 1")).count() == 2
     });
     let lines = everything(&terminal);
     let count = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
@@ -173,12 +173,12 @@ fn other_sizes_meanwhile_lose_nothing_that_was_said() {
         terminal.resize(size);
         std::thread::sleep(Duration::from_millis(120));
     }
-    terminal.wait_for("119 tok");
+    terminal.wait_for("119 tok · 1");
     let lines = everything(&terminal);
-    for text in ["› Why?", "looks blue.", "119 tok", "› Message"] {
+    for text in ["› Why?", "looks blue.", "119 tok · 1", "› Message"] {
         assert!(lines.iter().any(|line| line.contains(text)), "no {text:?} in\n{}", lines.join("\n"));
     }
-    once_and_in_order(&lines, &["looks blue.", "119 tok", "› Message"]);
+    once_and_in_order(&lines, &["looks blue.", "119 tok · 1", "› Message"]);
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn suspended_and_resumed_it_goes_on_under_what_the_shell_said() {
     terminal.send(format!("'{}' --inline --pace 2\n", demo().display()).as_bytes());
     terminal.wait_for("ready in");
     terminal.send(b"Why?\r");
-    terminal.wait_for("119 tok");
+    terminal.wait_for("119 tok · 1");
     terminal.send(b"\x1a");
     terminal.wait_for("Stopped");
     terminal.send(b"echo in the $((40 + 2)) shell\n");
@@ -202,7 +202,7 @@ fn suspended_and_resumed_it_goes_on_under_what_the_shell_said() {
     terminal.wait_for("› and back");
     once_and_in_order(
         &everything(&terminal),
-        &["ready in", "› Why?", "looks blue.", "119 tok", "Stopped", "in the 42 shell", "› and back"],
+        &["ready in", "› Why?", "looks blue.", "119 tok · 1", "Stopped", "in the 42 shell", "› and back"],
     );
 }
 
@@ -233,7 +233,7 @@ fn where_lines_are_wrapped_anew_other_sizes_lose_nothing_and_leave_nothing_behin
     };
     wait_for("ready in");
     tmux(&["send-keys", "Why?", "Enter"]).unwrap();
-    wait_for("119 tok");
+    wait_for("119 tok · 1");
     wait_for("F1 help");
     wait_for("› Message");
     for size in [("80", "30"), ("60", "20"), ("110", "20"), ("110", "35"), ("50", "28"), ("100", "28")] {
@@ -243,7 +243,7 @@ fn where_lines_are_wrapped_anew_other_sizes_lose_nothing_and_leave_nothing_behin
     }
     let lines: Vec<String> = picture().lines().map(str::to_owned).collect();
     tmux(&["kill-server"]).unwrap();
-    let wanted = ["before", "ready in", "› Why?", "thought ", "Blue light", "119 tok", "› Message"];
+    let wanted = ["before", "ready in", "› Why?", "thought ", "Blue light", "119 tok · 1", "› Message"];
     once_and_in_order(&lines, &wanted);
     once_and_in_order(&lines, &["› Why?", "fn scattering", "│ red", "› Message", "smollm2-135m Q4_1"]);
     let rules = lines.iter().filter(|line| line.starts_with("────")).count();
