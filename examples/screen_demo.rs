@@ -90,6 +90,7 @@ impl Models for Demo {
             on_disk: self.on_disk.load(Ordering::Relaxed),
             is_default: true,
             context: 8192,
+            need: None,
         };
         let qwen = ModelChoice {
             name: "qwen2.5-coder-0.5b".into(),

@@ -2,9 +2,9 @@
 //! ends together. Each command is an arm of [`main`]; what it says is said in `script`, `bench` or `tui`.
 
 use crate::config::{
-    self, BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags,
-    InspectCommand, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs,
-    ScreenArgs, Settings, TemplateArgs, TokenizeArgs,
+    BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags, InspectCommand,
+    Known, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs, ScreenArgs,
+    Settings, Sources, TemplateArgs, TokenizeArgs,
 };
 use crate::grammar::{Compiler, GrammarError, State};
 use crate::measure;
@@ -20,6 +20,7 @@ use crate::trace::{self, ReplayOptions, TraceError};
 use crate::tui::{self, Ended, Models, ScreenOptions};
 use crate::weights::{self, FetchOptions, Gguf};
 use clap::{CommandFactory, Parser};
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -67,8 +68,8 @@ fn command(cli: Cli) -> Result<Status, Quit> {
 
 /// What is known before any model is touched.
 pub struct Context {
-    given: Vec<Given>,
-    paths: Option<Paths>,
+    sources: Sources,
+    known: Known,
     pub settings: Settings,
     pub store: Store,
 }
@@ -76,24 +77,30 @@ pub struct Context {
 impl Context {
     /// Config file and environment, under the flags of one command.
     pub fn read(flags: Vec<Given>) -> Result<Self, Quit> {
-        let variable = |name: &str| std::env::var(name).ok();
-        let wrong = |e: config::ConfigError| Quit::new(Status::Usage, e.to_string());
-        let paths = Paths::find();
-        let mut given = match &paths {
-            Some(paths) => config::from_file(&paths.config, variable).map_err(wrong)?,
-            None => Vec::new(),
-        };
-        given.extend(config::from_environment(variable).map_err(wrong)?);
-        given.extend(flags);
-        let settings = Settings::resolve(given.clone());
-        let store = Store::new(&settings.options);
-        Ok(Self { given, paths, settings, store })
+        Self::with_preset(flags, None)
     }
 
-    /// The settings once more, over those that the model's file brings.
-    fn settings_for(&self, file: &Gguf) -> Settings {
-        Settings::resolve(open::generation_settings(file).into_iter().chain(self.given.iter().cloned()))
+    /// And the preset of that name.
+    fn with_preset(flags: Vec<Given>, preset: Option<&str>) -> Result<Self, Quit> {
+        let sources = Sources::new(Paths::find(), flags);
+        let known = sources.read(preset, variable).map_err(|e| Quit::new(Status::Usage, e.to_string()))?;
+        let settings = known.settings();
+        let store = Store::new(&settings.options);
+        Ok(Self { sources, known, settings, store })
     }
+
+    fn paths(&self) -> Option<&Paths> {
+        self.sources.paths.as_ref()
+    }
+
+    /// The settings once more, for a model and over those that its file brings.
+    fn settings_for(&self, model: &str, file: &Gguf) -> Settings {
+        self.known.settings_for(model, open::generation_settings(file))
+    }
+}
+
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 fn gguf(path: &Path) -> Result<Gguf, Quit> {
@@ -104,7 +111,7 @@ fn gguf(path: &Path) -> Result<Gguf, Quit> {
 
 fn run(args: &RunArgs) -> Result<Status, Quit> {
     let view = view(args)?;
-    let context = Context::read(args.given())?;
+    let context = Context::with_preset(args.given(), args.chat.preset.as_deref())?;
     let store = &context.store;
     let (model, words) = script::split_words(args, &store.names(args.words.first().map(String::as_str)));
     let is_terminal = io::stdin().is_terminal();
@@ -120,8 +127,9 @@ fn run(args: &RunArgs) -> Result<Status, Quit> {
     let found =
         store.obtain(&wanted, if args.yes { IfMissing::Fetch } else { IfMissing::Ask }, args.quiet)?;
     let model = gguf(&found.path)?;
-    let settings = context.settings_for(&model);
-    let prompt = if args.raw { Prompt::Text(prompt) } else { chat(args.chat.system.as_deref(), prompt) };
+    let settings = context.settings_for(&found.name, &model);
+    let system = settings.options.system.as_deref();
+    let prompt = if args.raw { Prompt::Text(prompt) } else { chat(system, prompt) };
     let (tools, runner) = tools_of_run(args, settings.options.tool_rounds)?;
     let request = Request {
         tools,
@@ -238,7 +246,7 @@ fn chat(system: Option<&str>, prompt: String) -> Prompt {
 fn dry_run(context: &Context, wanted: &str, prompt: &str, json: bool) -> Result<Status, Quit> {
     let found = context.store.find(wanted).ok();
     let settings = match &found {
-        Some(found) => context.settings_for(&gguf(&found.path)?),
+        Some(found) => context.settings_for(&found.name, &gguf(&found.path)?),
         None => context.settings.clone(),
     };
     let model = match &found {
@@ -452,7 +460,7 @@ fn doctor(json: bool) -> Result<Status, Quit> {
     let report = script::doctor(
         &kernels,
         context.settings.options.engine.threads,
-        context.paths.map(|paths| paths.config).unwrap_or_default(),
+        context.sources.paths.map(|paths| paths.config).unwrap_or_default(),
         context.store.folders(),
         (!context.settings.options.offline).then_some(fetching.endpoint),
         vec![pip],
@@ -462,11 +470,14 @@ fn doctor(json: bool) -> Result<Status, Quit> {
 
 fn paths(json: bool) -> Result<Status, Quit> {
     let context = Context::read(Vec::new())?;
-    let paths = context.paths.ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
+    let paths = context.sources.paths;
+    let paths = paths.ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
     let (themes, history, tools) = (themes(&paths), history(&paths), tools_file(&paths));
+    let presets = paths.presets();
     let mut all: Vec<(&str, &Path)> = vec![
         ("config", &paths.config),
         ("themes", &themes),
+        ("presets", &presets),
         ("tools", &tools),
         ("data", &paths.data),
         ("models", &context.store.dirs.root),
@@ -496,30 +507,31 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let mut flags = args.sampling.given();
     flags.extend(args.engine.given());
     flags.extend(args.chat.given());
-    let context = Context::read(flags)?;
+    let context = Context::with_preset(flags, args.chat.preset.as_deref())?;
     let chat_template = args.chat.chat_template.as_deref().map(script::read_file).transpose()?;
     // A model that the person chose; without one the screen opens what is at hand, or offers the default.
     let chosen = *context.settings.origin("model") != Origin::BuiltIn;
     let model = args.model.or_else(|| chosen.then(|| context.settings.options.model.clone()));
     let found = context.store.find(model.as_deref().unwrap_or(&context.settings.options.model)).ok();
-    let settings = match found.and_then(|found| Gguf::inspect(&found.path).ok()) {
-        Some(file) => context.settings_for(&file),
-        None => context.settings,
+    let file = found.and_then(|found| Some((Gguf::inspect(&found.path).ok()?, found.name)));
+    let settings = match file {
+        Some((file, name)) => context.settings_for(&name, &file),
+        None => context.settings.clone(),
     };
-    let set = settings.rows().into_iter().filter(|row| *settings.origin(row.name) != Origin::BuiltIn);
-    let origins = set.map(|row| (row.name, row.origin)).collect();
+    let origins = origins(&settings);
     let Settings { sampling, options, .. } = settings;
     let screen = ScreenOptions {
         model,
-        system: args.chat.system,
+        system: options.system,
+        preset: args.chat.preset,
         params: sampling,
         thinking: options.thinking.clone(),
         scheduler: options.engine.scheduler.clone(),
         origins,
         theme: options.theme,
-        themes: context.paths.as_ref().map(themes),
+        themes: context.paths().map(themes),
         ascii: options.ascii,
-        history: context.paths.as_ref().map(history),
+        history: context.paths().map(history),
         tool_rounds: Some(options.tool_rounds),
         fetch_without_asking: args.yes,
         ..ScreenOptions::default()
@@ -527,9 +539,16 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     // The sampling panel shows where each token came from.
     let settings = EngineSettings { trace_candidates: 64, ..options.engine };
     let traces = args.trace.as_deref().map(|path| Traces::to(path).map_err(|e| no_trace(path, &e)));
-    let models = ScreenModels::new(context.store, chat_template, settings).traced(traces.transpose()?);
-    let tools = tools(args.tools.or(options.tools_file).as_deref(), context.paths.as_ref())?;
+    let tools = tools(args.tools.or(options.tools_file).as_deref(), context.paths())?;
+    let models = ScreenModels::new(context.store, context.sources, chat_template, settings)
+        .traced(traces.transpose()?);
     show(screen, Box::new(models), tools)
+}
+
+/// Of every value that is not built in.
+pub fn origins(settings: &Settings) -> BTreeMap<&'static str, String> {
+    let set = settings.rows().into_iter().filter(|row| *settings.origin(row.name) != Origin::BuiltIn);
+    set.map(|row| (row.name, row.origin)).collect()
 }
 
 /// The keeper of the tools: those of a file that was named, else of the user's own.
@@ -565,11 +584,11 @@ fn replay(args: &ReplayArgs) -> Result<Status, Quit> {
         return Err(Quit::new(Status::Usage, "the screen needs a terminal"));
     }
     let context = Context::read(Vec::new())?;
-    let settings = context.settings.options;
+    let settings = context.settings.options.clone();
     let screen = ScreenOptions {
         model: Some(args.file.display().to_string()),
         theme: settings.theme,
-        themes: context.paths.as_ref().map(themes),
+        themes: context.paths().map(themes),
         ascii: settings.ascii,
         ..ScreenOptions::default()
     };

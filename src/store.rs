@@ -1,14 +1,15 @@
 //! The models that this computer has or can get, for every front end. Part of the wiring, as `launch`
 //! is: the reports know nothing of catalogues, and the catalogue nothing of reports.
 
-use crate::config::{EngineSettings, Options};
+use crate::config::{self, EngineSettings, Options, Sources};
+use crate::launch::{origins, variable};
 use crate::open;
 use crate::protocol::Handle;
 use crate::script::{
     self, FileCard, FormatRow, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow,
 };
 use crate::trace::{self, Recording, ReplayOptions, TraceError};
-use crate::tui::{FetchEvent, ModelChoice, Models};
+use crate::tui::{FetchEvent, ModelChoice, Models, PresetChoice, StartSettings};
 use crate::weights::{
     self, Catalogue, CatalogueModel, FetchError, FetchOptions, Found, Gguf, Listed, ModelDirs, NotFound,
     Origin, Phase, Source, Summary,
@@ -314,6 +315,8 @@ fn ask(model: &CatalogueModel, dirs: &ModelDirs) -> io::Result<bool> {
 /// The store as the screen uses it.
 pub struct ScreenModels {
     store: Store,
+    /// For another preset or model.
+    sources: Sources,
     chat_template: Option<String>,
     settings: EngineSettings,
     cancel: Arc<AtomicBool>,
@@ -321,8 +324,13 @@ pub struct ScreenModels {
 }
 
 impl ScreenModels {
-    pub fn new(store: Store, chat_template: Option<String>, settings: EngineSettings) -> Self {
-        Self { store, chat_template, settings, cancel: Arc::default(), traces: None }
+    pub fn new(
+        store: Store,
+        sources: Sources,
+        chat_template: Option<String>,
+        settings: EngineSettings,
+    ) -> Self {
+        Self { store, sources, chat_template, settings, cancel: Arc::default(), traces: None }
     }
 
     /// Records every model that is opened.
@@ -417,6 +425,7 @@ impl Models for ScreenModels {
     fn list(&mut self) -> Vec<ModelChoice> {
         let root = self.store.dirs.root.clone();
         let choice = |row: ModelRow| ModelChoice {
+            need: None,
             target: row.path.unwrap_or_else(|| root.join(&row.name)).display().to_string(),
             on_disk: row.present,
             is_default: row.default,
@@ -450,6 +459,49 @@ impl Models for ScreenModels {
         match &mut self.traces {
             Some(traces) => traces.record(handle),
             None => Ok(handle),
+        }
+    }
+
+    fn presets(&mut self) -> Vec<PresetChoice> {
+        self.sources.presets(variable).into_iter().map(preset_choice).collect()
+    }
+
+    fn start_settings(&mut self, model: Option<&str>, preset: Option<&str>) -> Result<StartSettings, String> {
+        let known = self.sources.read(preset, variable).map_err(|e| e.to_string())?;
+        let settings = match model {
+            None => known.settings(),
+            Some(model) => {
+                let found = self.store.find(model).ok();
+                let file = found.as_ref().and_then(|found| Gguf::inspect(&found.path).ok());
+                let name = found.map_or_else(|| model.to_owned(), |found| found.name);
+                let own = file.map(|file| open::generation_settings(&file)).unwrap_or_default();
+                known.settings_for(&name, own)
+            }
+        };
+        Ok(StartSettings {
+            origins: origins(&settings),
+            system: settings.options.system,
+            params: settings.sampling,
+            thinking: settings.options.thinking,
+        })
+    }
+
+    fn save_preset(&mut self, name: &str, text: &str, overwrite: bool) -> Result<String, String> {
+        self.sources.save_preset(name, text, overwrite, variable).map(|path| path.display().to_string())
+    }
+}
+
+fn preset_choice(preset: config::Preset) -> PresetChoice {
+    let path = preset.path.display().to_string();
+    let choice = PresetChoice { name: preset.name, path, ..PresetChoice::default() };
+    match preset.given {
+        Err(e) => PresetChoice { problem: Some(e.to_string()), ..choice },
+        Ok(given) => {
+            let (system, values): (Vec<_>, Vec<_>) = given
+                .iter()
+                .map(|one| (one.name().to_owned(), one.text()))
+                .partition(|(name, _)| name == "system");
+            PresetChoice { system: system.into_iter().next().map(|(_, text)| text), values, ..choice }
         }
     }
 }

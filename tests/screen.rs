@@ -16,10 +16,14 @@ mod debugger;
 mod fake_engine;
 #[path = "screen/guided.rs"]
 mod guided;
+#[path = "screen/sampling.rs"]
+mod sampling;
 #[path = "screen/scripts.rs"]
 mod scripts;
 #[path = "screen/settings.rs"]
 mod settings;
+#[path = "screen/switching.rs"]
+mod switching;
 #[path = "screen/tools.rs"]
 mod tool_calls;
 
@@ -177,6 +181,7 @@ fn catalogue(on_disk: bool) -> Vec<ModelChoice> {
         on_disk,
         is_default: true,
         context: 8192,
+        need: None,
     };
     let qwen = ModelChoice {
         name: "qwen2.5-coder-0.5b".into(),

@@ -3,6 +3,7 @@
 
 mod clock;
 mod cores;
+mod glob;
 mod histogram;
 mod memory;
 mod nearest;
@@ -14,6 +15,7 @@ mod wide;
 
 pub use clock::Clock;
 pub use cores::Cores;
+pub use glob::glob;
 pub use histogram::Summary;
 pub use memory::Memory;
 pub use nearest::nearest;

@@ -3,7 +3,8 @@ use super::{Given, Origin, SETTINGS};
 use crate::base::nearest;
 use crate::protocol::{PARAMS, ParamKind, ParamSpec, SCHEDULING};
 use std::path::Path;
-use toml::de::{DeTable, DeValue};
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
 
 /// Where in the configuration something is wrong, and what.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -14,13 +15,36 @@ pub struct ConfigError {
     pub message: String,
 }
 
+/// What a config file says.
+#[derive(Clone, Default)]
+pub struct ConfigFile {
+    pub given: Vec<Given>,
+    /// In the order of the file.
+    pub models: Vec<ModelTable>,
+}
+
+/// `[models."PATTERN"]`: what holds for models of a name.
+#[derive(Clone)]
+pub struct ModelTable {
+    pub pattern: String,
+    pub given: Vec<Given>,
+}
+
 /// The values of a config file; none when there is no such file. `variable` looks up `${NAME}`.
-pub fn from_file(path: &Path, variable: impl Fn(&str) -> Option<String>) -> Result<Vec<Given>, ConfigError> {
+pub fn from_file(path: &Path, variable: Lookup) -> Result<ConfigFile, ConfigError> {
     match std::fs::read_to_string(path) {
-        Ok(text) => parse(path, &text, &variable),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Ok(text) => Reader { path, text: &text, variable }.config(),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(ConfigFile::default()),
         Err(e) => Err(ConfigError { place: path.display().to_string(), message: e.to_string() }),
     }
+}
+
+/// The values of a preset: one table of what a chat starts with.
+pub fn from_preset(path: &Path, name: &str, variable: Lookup) -> Result<Vec<Given>, ConfigError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| ConfigError { place: path.display().to_string(), message: e.to_string() })?;
+    let reader = Reader { path, text: &text, variable };
+    reader.values(&reader.root()?, &chat_keys(), |_| Origin::Preset(name.to_owned()))
 }
 
 /// `GLASSBOX_TEMPERATURE=0.2`: every setting by its name in capitals. Empty means unset.
@@ -41,38 +65,121 @@ pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Vec
     Ok(given)
 }
 
-type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// Looks up a variable of the environment.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-fn parse(path: &Path, text: &str, variable: Lookup) -> Result<Vec<Given>, ConfigError> {
-    let line_of = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
-    let wrong = |offset: usize, message: String| ConfigError {
-        place: format!("{}:{}", path.display(), line_of(offset)),
-        message,
-    };
-    let root = DeTable::parse(text)
-        .map_err(|e| wrong(e.span().map_or(0, |span| span.start), e.message().to_owned()))?;
-
-    let mut given = Vec::new();
-    for (table, content) in root.get_ref() {
-        let at = table.span().start;
-        let keys = keys_of(table.get_ref())
-            .ok_or_else(|| wrong(at, unknown("table", table.get_ref(), TABLES.iter().copied())))?;
-        let DeValue::Table(content) = content.get_ref() else {
-            return Err(wrong(at, format!("{} must be a table: [{0}]", table.get_ref())));
-        };
-        for (key, value) in content {
-            let (name, at) = (key.get_ref().as_ref(), key.span().start);
-            if !keys.contains(&name) {
-                return Err(wrong(at, unknown("key", name, keys.iter().copied())));
-            }
-            let origin = Origin::File { path: path.to_owned(), line: line_of(at) };
-            given.push(read(name, value.get_ref(), origin, variable).map_err(|m| wrong(at, m))?);
-        }
-    }
-    Ok(given)
+/// One file, for places in it.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    path: &'a Path,
+    text: &'a str,
+    variable: Lookup<'a>,
 }
 
-const TABLES: [&str; 5] = ["sampling", "engine", "scheduler", "ui", "tools"];
+type Entry<'t> = (&'t Spanned<DeString<'t>>, &'t Spanned<DeValue<'t>>);
+
+impl<'a> Reader<'a> {
+    fn root(&self) -> Result<DeTable<'a>, ConfigError> {
+        let root = DeTable::parse(self.text);
+        root.map(Spanned::into_inner)
+            .map_err(|e| self.wrong(e.span().map_or(0, |span| span.start), e.message().to_owned()))
+    }
+
+    fn config(self) -> Result<ConfigFile, ConfigError> {
+        let mut config = ConfigFile::default();
+        for (table, content) in &self.root()? {
+            let (name, at) = (table.get_ref().as_ref(), table.span().start);
+            let keys = keys_of(name);
+            if keys.is_none() && name != MODELS {
+                return Err(self.wrong(at, unknown("table", name, TABLES.iter().copied().chain([MODELS]))));
+            }
+            let content = self.table(name, at, content)?;
+            match keys {
+                Some(keys) => config.given.extend(
+                    self.values(content, &keys, |line| Origin::File { path: self.path.to_owned(), line })?,
+                ),
+                None => config.models = self.models(content)?,
+            }
+        }
+        Ok(config)
+    }
+
+    fn models(&self, tables: &DeTable) -> Result<Vec<ModelTable>, ConfigError> {
+        // Of two that match, the later one wins.
+        let mut tables: Vec<Entry> = tables.iter().collect();
+        tables.sort_by_key(|(pattern, _)| pattern.span().start);
+        let model = |(pattern, content): Entry| {
+            let (pattern, at) = (pattern.get_ref().to_string(), pattern.span().start);
+            let content = self.table(&format!("{MODELS}.{pattern:?}"), at, content)?;
+            let given = self.values(content, &chat_keys(), |line| Origin::ModelTable {
+                path: self.path.to_owned(),
+                line,
+            })?;
+            Ok(ModelTable { pattern, given })
+        };
+        tables.into_iter().map(model).collect()
+    }
+
+    fn table<'t>(
+        &self,
+        name: &str,
+        at: usize,
+        content: &'t Spanned<DeValue<'t>>,
+    ) -> Result<&'t DeTable<'t>, ConfigError> {
+        match content.get_ref() {
+            DeValue::Table(content) => Ok(content),
+            _ => Err(self.wrong(at, format!("{name} must be a table: [{name}]"))),
+        }
+    }
+
+    /// `origin` is told the line.
+    fn values(
+        &self,
+        table: &DeTable,
+        keys: &[&str],
+        origin: impl Fn(usize) -> Origin,
+    ) -> Result<Vec<Given>, ConfigError> {
+        let value = |(key, value): Entry| {
+            let (name, at) = (key.get_ref().as_ref(), key.span().start);
+            if !keys.contains(&name) {
+                return Err(self.wrong(at, unknown("key", name, keys.iter().copied())));
+            }
+            let origin = origin(self.line(at));
+            let given = match name {
+                SYSTEM_FILE => self.system_file(value.get_ref(), origin),
+                name => read(name, value.get_ref(), origin, self.variable),
+            };
+            given.map_err(|message| self.wrong(at, message))
+        };
+        table.iter().map(value).collect()
+    }
+
+    /// The system prompt, from a file beside this one.
+    fn system_file(&self, value: &DeValue, origin: Origin) -> Result<Given, String> {
+        let path = self.path.with_file_name(scalar(value, self.variable)?);
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Given::new("system", text.trim_end(), origin)
+    }
+
+    fn line(&self, offset: usize) -> usize {
+        1 + self.text[..offset.min(self.text.len())].matches('\n').count()
+    }
+
+    fn wrong(&self, offset: usize, message: String) -> ConfigError {
+        ConfigError { place: format!("{}:{}", self.path.display(), self.line(offset)), message }
+    }
+}
+
+const TABLES: [&str; 6] = ["sampling", "engine", "scheduler", "chat", "ui", "tools"];
+/// Its tables are named by whom they are for.
+const MODELS: &str = "models";
+const SYSTEM_FILE: &str = "system_file";
+
+/// What a preset and a model's table may set.
+fn chat_keys() -> Vec<&'static str> {
+    let of_chat = ["system", SYSTEM_FILE, "think", "think_budget"];
+    PARAMS.iter().map(|p| p.name).chain(of_chat).collect()
+}
 
 fn keys_of(table: &str) -> Option<Vec<&'static str>> {
     match table {
@@ -80,7 +187,8 @@ fn keys_of(table: &str) -> Option<Vec<&'static str>> {
         "scheduler" => Some(SCHEDULING.iter().map(|s| s.name).collect()),
         _ if TABLES.contains(&table) => {
             let own = SETTINGS.iter().filter(|s| s.table == table).map(|s| s.name);
-            Some(own.chain(ALIASES.iter().map(|a| a.0).filter(|_| table == "engine")).collect())
+            let aliases = ALIASES.iter().map(|a| a.0).filter(|_| table == "engine");
+            Some(own.chain(aliases).chain((table == "chat").then_some(SYSTEM_FILE)).collect())
         }
         _ => None,
     }
@@ -154,7 +262,8 @@ mod tests {
 
     fn settings(text: &str) -> Result<Settings, String> {
         let home = |name: &str| (name == "HOME").then(|| "/home/ada".to_owned());
-        parse(Path::new("config.toml"), text, &home).map(Settings::resolve).map_err(|e| e.to_string())
+        let reader = Reader { path: Path::new("config.toml"), text, variable: &home };
+        reader.config().map(|file| Settings::resolve(file.given)).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -252,6 +361,7 @@ mod tests {
 
     #[test]
     fn no_file_is_no_values() {
-        assert!(from_file(Path::new("/nonexistent/config.toml"), |_| None).unwrap().is_empty());
+        let file = from_file(Path::new("/nonexistent/config.toml"), &|_| None).unwrap();
+        assert!(file.given.is_empty() && file.models.is_empty());
     }
 }

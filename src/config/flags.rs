@@ -115,6 +115,9 @@ pub struct EngineFlags {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Prompt")]
 pub struct PromptFlags {
+    /// Values of a file in the presets folder, NAME.toml; flags win over it
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<String>,
     /// System prompt
     #[arg(short, long, value_name = "TEXT", allow_hyphen_values = true)]
     pub system: Option<String>,
@@ -131,7 +134,7 @@ pub struct PromptFlags {
 
 impl PromptFlags {
     pub fn given(&self) -> Vec<Given> {
-        flags([("think", &self.think), ("think_budget", &self.think_budget)])
+        flags([("system", &self.system), ("think", &self.think), ("think_budget", &self.think_budget)])
     }
 }
 

@@ -3,7 +3,8 @@
 //! - `cli`, `flags`, `sampling_flags`: the command line as clap reads it
 //! - `guided`: what an answer must be
 //! - `compared`: what `bench speed --compare` changes
-//! - `file`: config.toml and the `GLASSBOX_*` variables
+//! - `file`: config.toml, presets and the `GLASSBOX_*` variables
+//! - `sources`: all of those together, to be read again for another preset or model
 //! - `resolve`: those laid over one another, each value with its [`Origin`]
 //! - `options`, `settings`: what comes out
 //! - `paths`: where files live
@@ -18,13 +19,14 @@ mod paths;
 mod resolve;
 mod sampling_flags;
 mod settings;
+mod sources;
 
 pub use cli::{
     Against, BenchCommand, Cli, Command, DoctorArgs, GrammarArgs, InspectCommand, LogitsArgs, ModelsCommand,
     PrefixArgs, ReplayArgs, ScoreArgs, ScreenArgs, SpeedArgs, TemplateArgs, TokenizeArgs,
 };
 pub use compared::{Compared, Comparison};
-pub use file::{ConfigError, from_environment, from_file};
+pub use file::ConfigError;
 pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, RunTools, ShowReasoning};
 pub use guided::{GrammarFlags, GuidedFlags};
 pub use options::{Device, Options, SETTINGS, SettingSpec, parse_bytes};
@@ -32,3 +34,4 @@ pub use paths::Paths;
 pub use resolve::{Given, Origin, SettingRow, Settings};
 pub use sampling_flags::SamplingFlags;
 pub use settings::{EngineSettings, INSTRUCTION_SETS};
+pub use sources::{Known, Preset, Sources};

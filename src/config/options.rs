@@ -13,6 +13,8 @@ pub struct Options {
     /// Where fetched models are kept, instead of the user's data folder.
     pub models: Option<PathBuf>,
     pub engine: EngineSettings,
+    /// Of a new chat.
+    pub system: Option<String>,
     /// Whether and how long the model thinks first.
     pub thinking: Thinking,
     /// `dark`, `light`, `contrast`, or the name of a file in the themes folder.
@@ -33,6 +35,7 @@ impl Default for Options {
             offline: false,
             models: None,
             engine: EngineSettings::default(),
+            system: None,
             thinking: Thinking::default(),
             theme: None,
             ascii: false,
@@ -309,6 +312,16 @@ pub const SETTINGS: &[SettingSpec] = &[
         set: |o, typed| yes_or_no(typed).map(|x| o.engine.fast_forward = x),
     },
     SettingSpec {
+        table: "chat",
+        name: "system",
+        help: "system prompt of a new chat; empty is none",
+        get: |o| o.system.clone().unwrap_or_default(),
+        set: |o, typed| {
+            o.system = (!typed.is_empty()).then(|| typed.into());
+            Ok(())
+        },
+    },
+    SettingSpec {
         table: "ui",
         name: "theme",
         help: "dark, light, contrast, or a file of the themes folder; auto looks at the terminal",
@@ -445,7 +458,8 @@ mod tests {
             instruction_set: Some("avx2"),
             ..EngineSettings::default()
         };
-        let shown = Options { models: Some("/m".into()), engine, ..Options::default() };
+        let (models, system) = (Some("/m".into()), Some("Be brief.\nBe kind.".into()));
+        let shown = Options { models, system, engine, ..Options::default() };
         for spec in SETTINGS {
             let mut again = Options::default();
             (spec.set)(&mut again, &(spec.get)(&shown)).unwrap_or_else(|e| panic!("{}: {e}", spec.name));

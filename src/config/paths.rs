@@ -27,6 +27,11 @@ impl Paths {
         })
     }
 
+    /// Files of values to start a chat with.
+    pub fn presets(&self) -> PathBuf {
+        self.config.with_file_name("presets")
+    }
+
     pub fn home() -> Option<PathBuf> {
         BaseDirs::new().map(|dirs| dirs.home_dir().to_owned())
     }

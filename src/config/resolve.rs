@@ -18,7 +18,14 @@ pub enum Origin {
         path: PathBuf,
         line: usize,
     },
+    /// A table of the config file for models of a name.
+    ModelTable {
+        path: PathBuf,
+        line: usize,
+    },
     Environment(String),
+    /// By its name.
+    Preset(String),
     Flag,
 }
 
@@ -27,8 +34,11 @@ impl fmt::Display for Origin {
         match self {
             Origin::BuiltIn => f.write_str("built-in"),
             Origin::Model => f.write_str("model"),
-            Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Origin::File { path, line } | Origin::ModelTable { path, line } => {
+                write!(f, "{}:{line}", path.display())
+            }
             Origin::Environment(name) => f.write_str(name),
+            Origin::Preset(name) => write!(f, "preset {name}"),
             Origin::Flag => f.write_str("flag"),
         }
     }
@@ -106,7 +116,15 @@ impl Given {
         Ok(Self { origin, value: Value::Param(spec, (spec.get)(&trial)) })
     }
 
-    fn name(&self) -> &'static str {
+    /// The value as text, as it could be given.
+    pub fn text(&self) -> String {
+        match &self.value {
+            Value::Param(_, value) => value.to_string(),
+            Value::Setting(_, text) | Value::Scheduling(_, text) => text.clone(),
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
         match &self.value {
             Value::Param(spec, _) => spec.name,
             Value::Setting(spec, _) => spec.name,
@@ -181,8 +199,10 @@ fn strength(origin: &Origin) -> u8 {
         Origin::BuiltIn => 0,
         Origin::Model => 1,
         Origin::File { .. } => 2,
-        Origin::Environment(_) => 3,
-        Origin::Flag => 4,
+        Origin::ModelTable { .. } => 3,
+        Origin::Environment(_) => 4,
+        Origin::Preset(_) => 5,
+        Origin::Flag => 6,
     }
 }
 

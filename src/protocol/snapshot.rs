@@ -186,6 +186,9 @@ pub struct StageView {
     pub survivors: usize,
     /// False when its setting makes it do nothing.
     pub active: bool,
+    /// Of what is left after it, in nats; only where it acted, and somebody counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entropy: Option<f32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

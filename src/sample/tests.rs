@@ -88,6 +88,9 @@ fn the_waterfall_says_what_each_stage_cut() {
     assert_eq!(cut, [None, None, Some(Stage::MinP), Some(Stage::TopP), Some(Stage::TopK)]);
     let total: f32 = trace.candidates.iter().map(|c| c.probability).sum();
     assert!((total - 1.0).abs() < 1e-6 && trace.final_entropy < trace.entropy);
+    let entropies: Vec<f32> = trace.stages.iter().filter_map(|v| v.entropy).collect();
+    assert_eq!(entropies.len(), trace.stages.iter().filter(|v| v.active).count());
+    assert_eq!((entropies[0], *entropies.last().unwrap()), (trace.entropy, trace.final_entropy));
 }
 
 #[test]

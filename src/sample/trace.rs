@@ -25,7 +25,8 @@ impl Trail {
             Some(before) if !active => before.survivors,
             _ => field.survivors(),
         };
-        self.stages.push(StageView { stage, active, survivors });
+        let entropy = active.then(|| field.softmax().entropy);
+        self.stages.push(StageView { stage, active, survivors, entropy });
         for (entry, cut_by) in self.shown.iter_mut().filter(|(_, cut_by)| active && cut_by.is_none()) {
             *cut_by = field.entry(entry.id).is_none().then_some(stage);
         }

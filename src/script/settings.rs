@@ -24,13 +24,24 @@ pub fn print_settings(
         writeln!(out, "memory  {}", visible(&memory.to_string()))?;
     }
     writeln!(out, "prompt  {}", visible(&format!("{prompt:?}")))?;
-    let width = |of: fn(&SettingRow) -> usize| rows.iter().map(of).max().unwrap_or(0);
-    let (names, values) = (width(|r| r.name.len()), width(|r| r.value.chars().count()));
-    for row in rows {
-        let value = visible(&row.value);
+    let shown: Vec<String> = rows.iter().map(|row| on_one_line(&row.value)).collect();
+    let names = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let values = shown.iter().map(|value| value.chars().count()).max().unwrap_or(0);
+    for (row, value) in rows.iter().zip(shown) {
         writeln!(out, "{:names$}  {value:values$}  {}", row.name, row.origin)?;
     }
     Ok(())
+}
+
+/// A system prompt may be a page; JSON has it whole.
+const LONGEST_VALUE: usize = 160;
+
+fn on_one_line(value: &str) -> String {
+    let line = visible(&value.replace('\n', "\\n")).into_owned();
+    match line.char_indices().nth(LONGEST_VALUE) {
+        None => line,
+        Some((end, _)) => format!("{}...", &line[..end]),
+    }
 }
 
 /// `paths`: names and places, one a line.

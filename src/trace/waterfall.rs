@@ -1,4 +1,4 @@
-//! The sampler's waterfall as one array: `[seq, index, [[stage, survivors, active], ...], [[id, text,
+//! The sampler's waterfall as one array: `[seq, index, [[stage, survivors, active, entropy], ...], [[id, text,
 //! logit, raw probability, probability, cut by], ...], vocabulary, entropy, final entropy, drawn]`,
 //! and at the end the parameters, where they changed since the one before, and what a grammar allowed.
 
@@ -12,10 +12,13 @@ use serde_json::Value;
 const CANDIDATES: usize = 12;
 
 #[derive(Serialize, Deserialize)]
+struct StageForm(Stage, usize, u8, #[serde(default, skip_serializing_if = "Option::is_none")] Option<Real>);
+
+#[derive(Serialize, Deserialize)]
 struct Form(
     Seq,
     usize,
-    Vec<(Stage, usize, u8)>,
+    Vec<StageForm>,
     Vec<(u32, String, Real, Real, Real, Option<Stage>)>,
     usize,
     Real,
@@ -35,7 +38,7 @@ pub fn write(trace: &SamplingTrace, params: &mut Option<SamplingParams>) -> Opti
     let form = Form(
         trace.seq.into(),
         trace.index,
-        trace.stages.iter().map(|s| (s.stage, s.survivors, s.active.into())).collect(),
+        trace.stages.iter().map(stage_form).collect(),
         candidates.collect(),
         trace.vocab_size,
         Real(trace.entropy),
@@ -53,10 +56,11 @@ pub fn read(value: &Value, params: &mut Option<SamplingParams>) -> Option<Sampli
     let Form(seq, index, stages, candidates, vocab_size, entropy, final_entropy, drawn, changed, grammar) =
         Form::deserialize(value).ok()?;
     *params = changed.or_else(|| params.take());
-    let stages = stages.into_iter().map(|(stage, survivors, active)| StageView {
+    let stages = stages.into_iter().map(|StageForm(stage, survivors, active, entropy)| StageView {
         stage,
         survivors,
         active: active != 0,
+        entropy: entropy.map(|x| x.0),
     });
     let candidates = candidates.into_iter().map(|(id, text, logit, raw, probability, cut_by)| Candidate {
         id,
@@ -78,4 +82,8 @@ pub fn read(value: &Value, params: &mut Option<SamplingParams>) -> Option<Sampli
         drawn,
         grammar,
     })
+}
+
+fn stage_form(view: &StageView) -> StageForm {
+    StageForm(view.stage, view.survivors, view.active.into(), view.entropy.map(Real))
 }

@@ -10,7 +10,7 @@ use super::keymap::Keymap;
 use super::meter::Meter;
 use super::overlay::Overlay;
 use super::panels::{Panel, Panels, SizeClass};
-use super::port::{FetchEvent, ModelChoice, ScreenOptions};
+use super::port::{FetchEvent, ModelChoice, PresetChoice, ScreenOptions, StartSettings};
 use super::slash::Slash;
 use super::tabs::Tabs;
 use super::theme::Theme;
@@ -23,6 +23,7 @@ use crate::protocol::{
 };
 use crossterm::event::{KeyEvent, MouseEvent};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,17 @@ pub enum Message {
         pattern: String,
         found: Result<Vec<String>, String>,
     },
+    Presets(Vec<PresetChoice>),
+    /// What a chat with a model and a preset starts with.
+    StartSettings {
+        preset: Option<String>,
+        settings: Box<Result<StartSettings, String>>,
+    },
+    PresetSaved {
+        name: String,
+        result: Result<String, String>,
+    },
+    SystemEdited(Result<String, String>),
     /// Time has passed that something waits for.
     Tick,
     Edited(Result<String, String>),
@@ -84,6 +96,20 @@ pub enum Effect {
     CancelFetch,
     Tools(ToolCommand),
     Open(String),
+    /// Ends the engine in use and waits until its memory is free.
+    Close,
+    ListPresets,
+    StartSettings {
+        model: Option<String>,
+        preset: Option<String>,
+    },
+    SavePreset {
+        name: String,
+        text: String,
+        overwrite: bool,
+    },
+    /// Let the person's editor have the system prompt.
+    EditSystem(String),
     Copy(String),
     ReadGrammar {
         command: Slash,
@@ -109,6 +135,14 @@ pub struct App {
     pub now: Duration,
     pub models: Vec<ModelChoice>,
     pub model: ModelState,
+    /// While another is loaded: it comes back if that fails.
+    pub before: Option<Before>,
+    /// Presets as last listed.
+    pub presets: Vec<PresetChoice>,
+    /// The one that was just asked for by name.
+    pub asked_preset: Option<String>,
+    /// What holds from when the loading model is ready, and of which preset.
+    pub start: Option<(Option<String>, StartSettings)>,
     pub fetch: Option<Fetch>,
     /// The one in view.
     pub chat: Chat,
@@ -128,6 +162,8 @@ pub struct App {
     pub params: SamplingParams,
     /// Parameters set in this session, by name.
     pub set_here: Vec<&'static str>,
+    /// Parameters that a preset set in this session, and which one.
+    pub set_by_preset: BTreeMap<&'static str, String>,
     /// Messages are answered by beam search.
     pub beam: Option<BeamSearch>,
     /// What the next answers must be.
@@ -173,12 +209,19 @@ pub enum ModelState {
         stage: LoadStage,
         done: u64,
         total: u64,
+        started: Duration,
     },
     Ready(Box<ModelInfo>),
     Failed {
         name: String,
         message: String,
     },
+}
+
+/// The model that was in use before the one that is loading.
+pub struct Before {
+    pub info: Box<ModelInfo>,
+    pub snapshot: Arc<Snapshot>,
 }
 
 /// Steps of a recording, and how fast they are played.
@@ -226,9 +269,13 @@ pub struct ParsedToken {
     pub rank: u32,
     pub logprob: f32,
     pub text: String,
+    /// It was not drawn: nothing else could follow.
+    pub forced: bool,
     pub channel: Channel,
     pub held: String,
     pub why: Option<HeldBack>,
+    /// When it came.
+    pub at: Duration,
 }
 
 impl App {
@@ -244,6 +291,10 @@ impl App {
             now: Duration::ZERO,
             models: Vec::new(),
             model: ModelState::default(),
+            before: None,
+            presets: Vec::new(),
+            asked_preset: None,
+            start: None,
             fetch: None,
             tabs: Tabs::default(),
             tools: Toolbox::default(),
@@ -256,6 +307,7 @@ impl App {
             overlay: None,
             keymap: Keymap::default(),
             set_here: Vec::new(),
+            set_by_preset: BTreeMap::new(),
             beam: None,
             parse_reasoning: true,
             snapshot: Arc::default(),

@@ -62,6 +62,19 @@ pub enum Action {
     EditValue,
     NextSequence,
     EditSettings,
+    /// The token before the one that is looked at, in the order they were drawn.
+    EarlierToken,
+    LaterToken,
+    NewestToken,
+    NextStage,
+    PreviousStage,
+    Try,
+    ApplyTried,
+    UndoParameter,
+    RedoParameter,
+    ResetParameter,
+    FindParameter,
+    SamplingPresets,
     AddBreakpoint,
     BeginCommand,
     Answer(Reply),
@@ -228,6 +241,48 @@ pub const BINDINGS: &[Row] = &[
     bind!(Panels, "next_sequence", [key!(f)], Action::NextSequence, "trace the next sequence"),
     bind!(Panels, "resume", [key!(r)], Action::Resume, ""),
     bind!(Panels, "help", [key!('?')], Action::Help, ""),
+    bind!(
+        In Sampling,
+        "earlier_token",
+        [key!(','), key!('[')],
+        Action::EarlierToken,
+        "sampling: the token before"
+    ),
+    bind!(
+        In Sampling,
+        "later_token",
+        [key!('.'), key!(']')],
+        Action::LaterToken,
+        "the token after (End: the newest)"
+    ),
+    bind!(In Sampling, "newest_token", [key!(end)], Action::NewestToken, ""),
+    bind!(In Sampling, "next_stage", [key!(t)], Action::NextStage, "look at a stage (T: the one before)"),
+    bind!(In Sampling, "previous_stage", [key!(shift - t)], Action::PreviousStage, ""),
+    bind!(In Sampling, "try", [key!(w)], Action::Try, "what if: try values on this token"),
+    bind!(In Sampling, "apply_tried", [key!(a)], Action::ApplyTried, "use what was tried"),
+    bind!(
+        In Sampling,
+        "undo_parameter",
+        [key!(u)],
+        Action::UndoParameter,
+        "undo a parameter (U: redo)"
+    ),
+    bind!(In Sampling, "redo_parameter", [key!(shift - u)], Action::RedoParameter, ""),
+    bind!(
+        In Sampling,
+        "reset_parameter",
+        [key!(x), key!(backspace)],
+        Action::ResetParameter,
+        "back to where it came from"
+    ),
+    bind!(In Sampling, "find_parameter", [key!(o)], Action::FindParameter, "find a parameter by name"),
+    bind!(
+        In Sampling,
+        "sampling_presets",
+        [key!(shift - p)],
+        Action::SamplingPresets,
+        "greedy, balanced, creative, …"
+    ),
     bind!(Replay, "toggle_pause", [key!(space)], Action::TogglePause, "play or pause"),
     bind!(Replay, "step", [key!(n), key!(s)], Action::Step, "one step forward"),
     bind!(Replay, "step_back", [key!(b), key!(p)], Action::StepBack, "one step back"),

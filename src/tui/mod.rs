@@ -8,6 +8,7 @@
 
 mod app;
 mod calls;
+mod changes;
 mod chat;
 mod chips;
 mod completion;
@@ -20,12 +21,14 @@ mod format;
 mod history;
 mod hits;
 mod keymap;
+mod looked;
 mod meter;
 mod outlet;
 mod overlay;
 mod panels;
 mod picker;
 mod port;
+mod presets;
 mod recall;
 mod replies;
 mod run;
@@ -38,6 +41,7 @@ mod theme;
 mod traces;
 mod transcript;
 mod tree;
+mod trial;
 mod update;
 mod view;
 
@@ -47,7 +51,9 @@ pub use keymap::{Action, Keymap};
 pub use overlay::Overlay;
 pub use panels::{Panel, SizeClass};
 pub use picker::{Choice, Picker};
-pub use port::{Ended, FetchEvent, ModelChoice, Models, PresetChoice, ScreenOptions, StartSettings};
+pub use port::{
+    Ended, FetchEvent, MemoryNeed, ModelChoice, Models, PresetChoice, ScreenOptions, StartSettings,
+};
 pub use run::run;
 pub use slash::Slash;
 pub use theme::{Depth, Theme};

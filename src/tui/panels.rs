@@ -1,5 +1,9 @@
 //! The panels: which are open at which size, and what each remembers.
 
+use super::changes::Changes;
+use super::trial::Trial;
+use crate::protocol::Stage;
+
 /// By the numbers people switch them with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Panel {
@@ -68,6 +72,11 @@ pub struct Panels {
 pub struct SamplingPanel {
     /// The selected parameter.
     pub param: usize,
+    /// The stage that is looked at.
+    pub stage: Option<Stage>,
+    pub changes: Changes,
+    /// Other parameters are tried on the token that is looked at.
+    pub trial: Option<Trial>,
 }
 
 #[derive(Default)]
@@ -89,7 +98,7 @@ pub struct BatchPanel {
 impl Default for SamplingPanel {
     fn default() -> Self {
         let param = crate::protocol::PARAMS.iter().position(|s| s.name == "temperature").unwrap_or(0);
-        Self { param }
+        Self { param, stage: None, changes: Changes::default(), trial: None }
     }
 }
 

@@ -21,6 +21,10 @@ pub enum Choice {
     /// Put into the input, to be gone on with.
     Draft(String),
     Tab(usize),
+    /// Of the sampling panel: go to this parameter.
+    Parameter(usize),
+    /// Take the values of this one of the built-in presets.
+    Preset(usize),
 }
 
 pub struct Picker {
@@ -43,6 +47,14 @@ impl Picker {
 
     pub fn selected(&self) -> Option<&Item> {
         self.items.get(*self.shown.get(self.selected)?)
+    }
+
+    /// Other items under the same query.
+    pub fn replace(&mut self, items: Vec<Item>) {
+        let selected = self.selected;
+        self.items = items;
+        self.narrow();
+        self.selected = selected.min(self.shown.len().saturating_sub(1));
     }
 
     /// Another letter of what is looked for, or one less.

@@ -17,6 +17,44 @@ pub struct ModelChoice {
     pub is_default: bool,
     /// Longest prompt plus answer it was trained for, in tokens.
     pub context: usize,
+    /// Of memory; `None` where nobody knows.
+    pub need: Option<MemoryNeed>,
+}
+
+/// What a model takes of memory, to be told before it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// Weights, workspace, and keys and values of a chat of `context` tokens.
+    pub bytes: u64,
+    /// `None`: the file is not here yet, and its size is all that is known.
+    pub context: Option<usize>,
+    /// That a model may have now; `None` where the system does not say.
+    pub free: Option<u64>,
+}
+
+impl MemoryNeed {
+    /// `None` where nobody knows.
+    pub fn fits(&self) -> Option<bool> {
+        self.free.map(|free| self.bytes <= free)
+    }
+
+    /// `needs 2.9 GB, 1.1 GB free: does not fit`
+    pub fn line(&self) -> String {
+        let about = if self.context.is_none() { "about " } else { "" };
+        let needs = format!("needs {about}{}", bytes(self.bytes));
+        match (self.free, self.fits()) {
+            (Some(free), Some(true)) => format!("{needs}, {} free: fits", bytes(free)),
+            (Some(free), _) => format!("{needs}, {} free: does not fit", bytes(free)),
+            (None, _) => needs,
+        }
+    }
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        1_000_000_000.. => format!("{:.1} GB", count as f64 / 1e9),
+        _ => format!("{:.0} MB", count as f64 / 1e6),
+    }
 }
 
 /// A preset as the person may choose it: a file `NAME.toml` in the presets folder.
@@ -86,6 +124,14 @@ pub trait Models: Send {
     ) -> Result<StartSettings, String> {
         Err("there are no presets here".into())
     }
+
+    /// Writes a preset's file and says where it is.
+    ///
+    /// # Errors
+    /// There is one of that name and it may not be written over, or the file cannot be written.
+    fn save_preset(&mut self, _name: &str, _text: &str, _overwrite: bool) -> Result<String, String> {
+        Err("there are no presets here".into())
+    }
 }
 
 /// What the person chose before the screen opened.
@@ -122,4 +168,20 @@ pub enum Ended {
     Quit,
     /// SIGINT, SIGTERM or SIGHUP, by number; the exit status is 128 more.
     Signal(i32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_said_with_both_numbers() {
+        let need = |bytes, context, free| MemoryNeed { bytes, context, free }.line();
+        assert_eq!(
+            need(2_900_000_000, Some(2048), Some(1_100_000_000)),
+            "needs 2.9 GB, 1.1 GB free: does not fit"
+        );
+        assert_eq!(need(180_000_000, None, Some(1_100_000_000)), "needs about 180 MB, 1.1 GB free: fits");
+        assert_eq!(need(180_000_000, Some(64), None), "needs 180 MB");
+    }
 }

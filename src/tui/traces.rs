@@ -25,6 +25,12 @@ impl Traces {
         self.known.get(&(seq, index))
     }
 
+    /// The first and the last token of a sequence that are known; none where none is.
+    pub fn of(&self, seq: SeqId) -> Option<(usize, usize)> {
+        let indices = || self.order.iter().filter(|(of, _)| *of == seq).map(|(_, index)| *index);
+        indices().min().zip(indices().max())
+    }
+
     pub fn clear(&mut self) {
         *self = Self::default();
     }

@@ -144,6 +144,42 @@ fn scheduler_and_cache_settings_come_from_everywhere_and_say_so() {
 }
 
 #[test]
+fn a_preset_stands_under_the_flags_and_says_its_name() {
+    let home = Home::new();
+    home.write(".config/glassbox/config.toml", "[chat]\nsystem = \"House rules.\"\n[sampling]\ntop_k = 3\n");
+    home.write(
+        ".config/glassbox/presets/poet.toml",
+        "temperature = 1.2\ntop_p = 0.5\nsystem_file = \"p.md\"\n",
+    );
+    home.write(".config/glassbox/presets/p.md", "Rhyme.\nAlways.\n");
+    let shown = |line: &[&str]| {
+        let shown = home.run(line).json();
+        move |name: &str| {
+            let row = shown["settings"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap();
+            (row["value"].as_str().unwrap().to_owned(), row["origin"].as_str().unwrap().to_owned())
+        }
+    };
+    let row = shown(&["run", "hi", "--dry-run", "--json", "--preset", "poet", "--temp", "0.1"]);
+    assert_eq!(row("temperature"), ("0.1".into(), "flag".into()));
+    assert_eq!(row("top_p"), ("0.5".into(), "preset poet".into()));
+    assert_eq!(row("system"), ("Rhyme.\nAlways.".into(), "preset poet".into()));
+    assert_eq!(row("top_k").0, "3");
+    let row = shown(&["run", "hi", "--dry-run", "--json"]);
+    assert_eq!(row("system").0, "House rules.");
+    let text = home.run(&["run", "hi", "--dry-run", "--preset", "poet"]).good();
+    assert!(
+        text.lines().any(|line| line.contains("Rhyme.\\nAlways.") && line.ends_with("preset poet")),
+        "{text}"
+    );
+
+    let said = home.run(&["run", "hi", "--dry-run", "--preset", "poe"]).refused(2);
+    assert!(said.contains("presets: no preset \"poe\"; did you mean \"poet\"?"), "{said}");
+    home.write(".config/glassbox/presets/bad.toml", "top_p = 7\n");
+    let said = home.run(&["run", "hi", "--dry-run", "--preset", "bad"]).refused(2);
+    assert!(said.contains("bad.toml:1: top_p must be"), "{said}");
+}
+
+#[test]
 fn a_mistake_in_the_configuration_names_its_place() {
     let home = Home::new();
     home.write(".config/glassbox/config.toml", "[sampling]\ntemprature = 1\n");
@@ -273,6 +309,7 @@ fn doctor_and_paths_report_as_text_and_as_json() {
 
     let paths = home.run(&["paths", "--json"]).json();
     assert_eq!(paths["config"], home.path(".config/glassbox/config.toml").to_str().unwrap());
+    assert_eq!(paths["presets"], home.path(".config/glassbox/presets").to_str().unwrap());
     assert_eq!(paths["models"], home.path(".local/share/glassbox/models").to_str().unwrap());
     let output = home.command(&["paths", "--json"]).env("XDG_CONFIG_HOME", "/else").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("/else/glassbox/config.toml"));

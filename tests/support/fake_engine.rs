@@ -5,6 +5,8 @@
 mod debugger;
 #[path = "fake_script.rs"]
 mod script;
+#[path = "fake_whatif.rs"]
+mod whatif;
 
 use glassbox::protocol::*;
 pub use script::model_info;
@@ -117,7 +119,8 @@ impl FakeEngine {
                 Vec::new()
             }
             Command::Count(count) => vec![self.count(&count)],
-            Command::SetPriority(_) | Command::WhatIf(_) | Command::Inspect(_) => Vec::new(),
+            Command::WhatIf(asked) => self.what_if(*asked),
+            Command::SetPriority(_) | Command::Inspect(_) => Vec::new(),
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(request) => self.fork(&request),
             Command::Break(on) => {

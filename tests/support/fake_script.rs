@@ -144,7 +144,19 @@ pub fn trace(s: &Sequence, drawn: u32, text: &str) -> SamplingTrace {
         cut_by,
     });
     let p = &s.params;
-    let stage = |stage, survivors, active| StageView { stage, survivors, active };
+    let entropy = |stage| match stage {
+        Stage::Raw | Stage::Repetition => 0.91,
+        Stage::Temperature => 0.82,
+        Stage::TopK => 0.80,
+        Stage::TopP => 0.74,
+        _ => 0.71,
+    };
+    let stage = |stage, survivors, active: bool| StageView {
+        stage,
+        survivors,
+        active,
+        entropy: active.then(|| entropy(stage)),
+    };
     let top_k = if p.top_k == 0 { VOCAB } else { p.top_k as usize };
     SamplingTrace {
         seq: s.seq,

@@ -1,7 +1,8 @@
 //! What slash commands do.
 
 use super::{
-    attach, branch, calls, compare, debug, engine, fork, guided, keys, models, resume, scheduling, take,
+    attach, branch, calls, compare, debug, engine, fork, guided, keys, models, params, presets, resume,
+    scheduling, take,
 };
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
@@ -24,6 +25,10 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
             effects.push(Effect::ListModels);
             models::choose(app, arguments, effects);
         }
+        Slash::System if arguments == "edit" => {
+            effects.push(Effect::EditSystem(app.chat.system.clone().unwrap_or_default()));
+        }
+        Slash::System if arguments.is_empty() && app.chat.system.is_some() => edit_system(app),
         Slash::System => system(app, arguments),
         Slash::Set => set_named(app, arguments, effects),
         Slash::Regenerate => branch::regenerate(app, effects),
@@ -33,6 +38,7 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         Slash::Compare => compare::run(app, arguments, effects),
         Slash::Read => attach::read(app, arguments, effects),
         Slash::Glob => attach::glob(app, arguments, effects),
+        Slash::Preset => presets::run(app, arguments, effects),
         Slash::Take => take::run(app, arguments),
         Slash::Stop => keys::stop(app, effects),
         Slash::Parallel => parallel(app, arguments, effects),
@@ -74,9 +80,8 @@ pub fn set(app: &mut App, spec: &'static ParamSpec, typed: &str, effects: &mut V
     let mut changed = app.params.clone();
     match spec.parse(&mut changed, typed).and_then(|()| changed.check()) {
         Ok(()) => {
-            app.params = changed;
-            app.say(format!("{} {}", spec.name, (spec.get)(&app.params)));
-            keys::params_changed(app, spec.name, effects);
+            app.say(format!("{} {}", spec.name, (spec.get)(&changed)));
+            params::put(app, changed, &[spec.name], effects);
         }
         Err(why) => app.chat.note(Level::Bad, why.to_string()),
     }
@@ -100,7 +105,14 @@ fn new_chat(app: &mut App, effects: &mut Vec<Effect>) {
     app.chat.scroll = None;
 }
 
-fn system(app: &mut App, text: &str) {
+/// The system prompt, in the input.
+fn edit_system(app: &mut App) {
+    let now = app.chat.system.clone().unwrap_or_default();
+    app.composer.set(&format!("/system {now}"));
+    app.say("Enter sets it, /system none takes it away, /system edit opens your editor");
+}
+
+pub fn system(app: &mut App, text: &str) {
     match text {
         "" => {}
         "none" | "off" => app.chat.system = None,

@@ -1,9 +1,10 @@
 //! What keys do.
 
-use super::{attach, branch, calls, command, counting, engine, models, overlay, replay, scheduling};
-use crate::protocol::{Command, PARAMS, ParamKind, SCHEDULING, SequenceState};
+use super::{
+    attach, branch, calls, command, counting, engine, models, overlay, params, replay, sampling, scheduling,
+};
+use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
-use crate::tui::chat::Answer;
 use crate::tui::keymap::Action;
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::{Panel, SizeClass};
@@ -119,6 +120,18 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::NextSequence => next_sequence(app, effects),
         Action::EditValue => begin_typing(app, key),
         Action::EditSettings => edit_settings(app),
+        Action::EarlierToken => sampling::step_token(app, false, effects),
+        Action::LaterToken => sampling::step_token(app, true, effects),
+        Action::NewestToken => sampling::follow(app, effects),
+        Action::NextStage => sampling::step_stage(app, true),
+        Action::PreviousStage => sampling::step_stage(app, false),
+        Action::Try => sampling::toggle_trial(app, effects),
+        Action::ApplyTried => sampling::apply_tried(app, effects),
+        Action::UndoParameter => params::undo(app, effects),
+        Action::RedoParameter => params::redo(app, effects),
+        Action::ResetParameter => sampling::reset(app, effects),
+        Action::FindParameter => sampling::find(app),
+        Action::SamplingPresets => sampling::presets(app),
         Action::AddBreakpoint => begin_command(app, "/break "),
         Action::BeginCommand => begin_command(app, "/"),
         Action::Answer(reply) => calls::answer(app, reply, effects),
@@ -180,19 +193,9 @@ pub fn stop(app: &mut App, effects: &mut Vec<Effect>) {
     }
 }
 
-/// New sampling parameters, in force from the next token on.
-pub fn params_changed(app: &mut App, name: &'static str, effects: &mut Vec<Effect>) {
-    remember_set(app, name);
-    for id in app.chat.running() {
-        let is_fixed = |answer: &Answer| answer.seq.request == id && answer.is_fixed;
-        if !app.chat.all_answers().any(is_fixed) {
-            effects.push(Effect::Send(Command::SetParams(id, Box::new(app.params.clone()))));
-        }
-    }
-}
-
 /// That this session set it, for those who ask where a value is from.
 pub fn remember_set(app: &mut App, name: &'static str) {
+    app.set_by_preset.remove(name);
     if !app.set_here.contains(&name) {
         app.set_here.push(name);
     }
@@ -252,7 +255,7 @@ fn submit_nothing(app: &mut App, effects: &mut Vec<Effect>) {
 
 fn escape(app: &mut App, effects: &mut Vec<Effect>) {
     let twice = app.last_escape.replace(app.now).is_some_and(|at| app.now - at < TWICE);
-    if app.overlay.take().is_some() {
+    if app.overlay.take().is_some() || sampling::leave_trial(app) {
     } else if app.focus != Focus::Input {
         app.focus = Focus::Input;
         app.panels.zoomed = false;
@@ -347,8 +350,8 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
     let Focus::Panel(panel) = app.focus else { return };
     match panel {
         Panel::Sampling => match action {
-            Action::Decrease => nudge(app, -1.0, effects),
-            Action::Increase => nudge(app, 1.0, effects),
+            Action::Decrease => sampling::nudge(app, -1.0, effects),
+            Action::Increase => sampling::nudge(app, 1.0, effects),
             _ => app.panels.sampling.param = moved(app.panels.sampling.param, action, 1, PARAMS.len()),
         },
         Panel::Kv => {
@@ -385,44 +388,14 @@ fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
     to.min(length.saturating_sub(1))
 }
 
-/// One press of an arrow on the selected parameter.
-fn nudge(app: &mut App, direction: f64, effects: &mut Vec<Effect>) {
-    use crate::protocol::ParamValue::{Choice, List, None as Unset, Real, Whole};
-    if replay::is_as_recorded(app) {
-        return;
-    }
-    let Some(spec) = PARAMS.get(app.panels.sampling.param) else { return };
-    let value = match (spec.get)(&app.params) {
-        Real(x) if direction < 0.0 && f64::from(x) <= spec.min && spec.optional => Unset,
-        Real(x) => {
-            let moved = (f64::from(x) + direction * spec.step).clamp(spec.min, spec.max);
-            Real((moved * 1e4).round() as f32 / 1e4)
-        }
-        Choice(name) => Choice(spec.choice_beside(name, direction > 0.0)),
-        List(_) => return app.say("enter types it: words with spaces between, texts in double quotes"),
-        Whole(x) if direction < 0.0 && x as f64 <= spec.min && spec.optional => Unset,
-        Whole(x) => Whole(x.saturating_add_signed(direction as i64).max(spec.min as u64)),
-        Unset if direction > 0.0 && spec.kind == ParamKind::Real => Real(spec.min as f32),
-        Unset if direction > 0.0 => Whole(spec.min as u64),
-        Unset => return,
-    };
-    let mut changed = app.params.clone();
-    match spec.set(&mut changed, value).and_then(|()| changed.check()) {
-        Ok(()) => {
-            app.params = changed;
-            params_changed(app, spec.name, effects);
-        }
-        Err(why) => app.say(why.to_string()),
-    }
-}
-
 fn begin_typing(app: &mut App, key: KeyEvent) {
     let takes_values = match app.focus {
         Focus::Panel(Panel::Sampling) => true,
         Focus::Panel(Panel::Batch) => app.panels.batch.settings,
         _ => false,
     };
-    if takes_values && key.code == KeyCode::Enter && !replay::is_as_recorded(app) {
+    let tries = app.panels.sampling.trial.is_some() && app.focus == Focus::Panel(Panel::Sampling);
+    if takes_values && key.code == KeyCode::Enter && (tries || !replay::is_as_recorded(app)) {
         app.panels.typing = Some(String::new());
     }
 }
@@ -482,7 +455,7 @@ fn typing(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
                 }
                 _ => {
                     if let Some(spec) = PARAMS.get(app.panels.sampling.param) {
-                        command::set(app, spec, &typed, effects);
+                        sampling::typed(app, spec, &typed, effects);
                     }
                 }
             }

@@ -14,12 +14,18 @@ mod keys;
 mod models;
 mod mouse;
 mod overlay;
+mod params;
+mod presets;
 mod replay;
 mod resume;
+mod sampling;
 mod scheduling;
 mod take;
 
 pub use keys::EXAMPLE;
+pub use presets::names as preset_names;
+pub use sampling::edited;
+pub use scheduling::origin;
 
 use super::app::{App, Effect, Message};
 use super::chat::Level;
@@ -41,7 +47,7 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Models(choices) => models::listed(app, choices, &mut effects),
         Message::Engine(events) => engine::events(app, events, &mut effects),
         Message::EngineGone => engine::gone(app),
-        Message::Opening(name) => models::opening(app, name),
+        Message::Opening(name) => models::opening(app, name, &mut effects),
         Message::OpenFailed { name, why } => models::open_failed(app, name, &why),
         Message::Fetch(event) => models::fetched(app, event, &mut effects),
         Message::Snapshot(snapshot) => engine::snapshot(app, snapshot),
@@ -52,6 +58,15 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Folder { path, entries } => attach::listed(app, &path, entries),
         Message::FileRead { path, content } => attach::file_read(app, &path, content, &mut effects),
         Message::Globbed { pattern, found } => attach::globbed(app, &pattern, found, &mut effects),
+        Message::Presets(presets) => presets::listed(app, presets),
+        Message::StartSettings { preset, settings } => {
+            presets::answered(app, preset, *settings, &mut effects)
+        }
+        Message::PresetSaved { name, result } => presets::saved(app, &name, result),
+        Message::SystemEdited(Ok(text)) => command::system(app, text.trim_end()),
+        Message::SystemEdited(Err(why)) => {
+            app.chat.note(Level::Bad, format!("the system prompt is as it was: {why}"))
+        }
         Message::Tick => {}
         Message::Copied(Ok(())) => app.say("copied"),
         Message::Copied(Err(why)) => app.chat.note(Level::Bad, format!("not copied: {why}")),

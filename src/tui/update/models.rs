@@ -2,18 +2,23 @@
 
 use crate::base::nearest;
 use crate::protocol::{LoadStage, SchedulingSpec};
-use crate::tui::app::{App, Effect, Fetch, ModelState};
+use crate::tui::app::{App, Before, Effect, Fetch, ModelState};
 use crate::tui::chat::Level;
 use crate::tui::format;
 use crate::tui::meter::Meter;
-use crate::tui::port::{FetchEvent, ModelChoice};
+use crate::tui::overlay::Overlay;
+use crate::tui::picker::{Choice, Item, Picker};
+use crate::tui::port::{FetchEvent, MemoryNeed, ModelChoice};
+
+/// As the list of models is called.
+const TITLE: &str = "models";
 
 /// The first list decides what opens; later ones are shown.
 pub fn listed(app: &mut App, choices: Vec<ModelChoice>, effects: &mut Vec<Effect>) {
     let first = app.models.is_empty() && matches!(app.model, ModelState::None) && app.fetch.is_none();
     app.models = choices;
     if !first {
-        return;
+        return relist(app);
     }
     match app.options.model.clone() {
         Some(wanted) => {
@@ -39,11 +44,82 @@ pub fn listed(app: &mut App, choices: Vec<ModelChoice>, effects: &mut Vec<Effect
 /// `/model`: without a name, what there is.
 pub fn choose(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
     if name.is_empty() {
-        app.chat.note(Level::Info, table(app));
+        app.overlay = Some(Overlay::Picker(Box::new(Picker::new(TITLE, items(app)))));
         return;
     }
+    let (name, is_sure) = name.strip_suffix('!').map_or((name, false), |name| (name, true));
+    let Some(obstacle) = obstacle(app, name).filter(|_| !is_sure) else {
+        return choose_now(app, name, effects);
+    };
+    let item = |label: &str, detail: String, line: String| Item {
+        label: label.into(),
+        detail,
+        note: String::new(),
+        choice: Choice::Command(line),
+    };
+    let items = vec![
+        item("go on", obstacle.clone(), format!("/model {name}!")),
+        item("leave it", "the model in use stays".into(), String::new()),
+    ];
+    app.chat.note(Level::Info, format!("{name}: {obstacle}"));
+    app.overlay = Some(Overlay::Picker(Box::new(Picker::new(format!("{name}?"), items))));
+}
+
+/// What there is to be said before a model is opened, or nothing.
+fn obstacle(app: &App, name: &str) -> Option<String> {
+    let mut all = Vec::new();
+    let choice = app.models.iter().find(|m| m.name == name);
+    if let Some(need) = choice.and_then(|choice| choice.need) {
+        match room(app, &need) {
+            Room::None => all.push(need.line()),
+            Room::Instead(old) => all.push(format!(
+                "{}, and {old} is given up first: if the new one fails, there is none",
+                need.line()
+            )),
+            Room::Beside => {}
+        }
+    }
+    let running: usize = app.tabs.all(&app.chat).map(|chat| chat.running().len()).sum();
+    match running {
+        0 => {}
+        1 => all.push("1 answer is stopped".into()),
+        n => all.push(format!("{n} answers are stopped")),
+    }
+    (!all.is_empty()).then(|| all.join(" · "))
+}
+
+/// Where another model would have its memory from.
+enum Room {
+    /// From what is free: the one in use stays until the new one is ready.
+    Beside,
+    /// From the one in use, by its name.
+    Instead(String),
+    None,
+}
+
+fn room(app: &App, need: &MemoryNeed) -> Room {
+    let held = &app.snapshot.memory;
+    let held = held.weights + held.kv_cache + held.workspace;
+    match (need.fits(), app.ready()) {
+        (Some(true) | None, _) => Room::Beside,
+        (Some(false), Some(old)) if need.free.is_some_and(|free| need.bytes <= free + held) => {
+            Room::Instead(old.name.clone())
+        }
+        (Some(false), _) => Room::None,
+    }
+}
+
+fn choose_now(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
     match app.models.iter().find(|m| m.name == name) {
-        Some(choice) if choice.on_disk => open(app, name, effects),
+        Some(choice) if choice.on_disk => {
+            let gives_up = choice.need.is_some_and(|need| !matches!(room(app, &need), Room::Beside));
+            if gives_up && app.ready().is_some() {
+                // Its memory is needed: it must be gone before the other one looks for room.
+                effects.push(Effect::Close);
+                closed(app);
+            }
+            open(app, name, effects)
+        }
         Some(_) => fetch(app, name, effects),
         None if name.contains(['/', '.']) => open(app, name, effects),
         None => {
@@ -110,10 +186,22 @@ pub fn open(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
     effects.push(Effect::Open(name.to_owned()));
 }
 
-pub fn opening(app: &mut App, name: String) {
+/// The one before is kept aside until this one is ready.
+pub fn opening(app: &mut App, name: String, effects: &mut Vec<Effect>) {
     super::engine::close_answers(app, "the model was changed");
-    app.model = ModelState::Loading { name, stage: LoadStage::Reading, done: 0, total: 0 };
-    app.snapshot = Default::default();
+    let loading = ModelState::Loading {
+        name: name.clone(),
+        stage: LoadStage::Reading,
+        done: 0,
+        total: 0,
+        started: app.now,
+    };
+    let snapshot = std::mem::take(&mut app.snapshot);
+    if let ModelState::Ready(info) = std::mem::replace(&mut app.model, loading) {
+        app.before = Some(Before { info, snapshot });
+    }
+    let preset = app.options.preset.clone();
+    effects.push(Effect::StartSettings { model: Some(name), preset });
     app.meter = Meter::default();
     app.parsed.clear();
     app.paused = false;
@@ -127,6 +215,15 @@ pub fn opening(app: &mut App, name: String) {
     app.flash = None;
 }
 
+/// The new one did not load: the one before is used again, where it is still there.
+pub fn back_to_before(app: &mut App) -> Option<String> {
+    let Before { info, snapshot } = app.before.take()?;
+    app.start = None;
+    let name = info.name.clone();
+    (app.model, app.snapshot) = (ModelState::Ready(info), snapshot);
+    Some(name)
+}
+
 pub fn open_failed(app: &mut App, name: String, why: &str) {
     app.flash = None;
     app.chat.note(Level::Bad, format!("{name} cannot be opened: {why}"));
@@ -135,24 +232,41 @@ pub fn open_failed(app: &mut App, name: String, why: &str) {
     }
 }
 
-fn table(app: &App) -> String {
-    let here = app.ready().map(|info| info.name.as_str());
-    let wide = app.models.iter().map(|m| format::width(&m.name)).max().unwrap_or(0);
-    let row = |m: &ModelChoice| {
-        let in_use = Some(m.name.as_str()) == here;
-        let mark = if in_use { "●" } else { " " };
-        let place = match m.on_disk {
-            _ if in_use => "in use",
-            true => "on disk",
-            false => "to fetch",
-        };
-        let size = format::pad_left(&format::bytes(m.bytes), 8);
-        let context = format::count(m.context as u64);
-        format!("{mark} {}  {size}  {:<8}  ctx {context:<7} {}", format::pad(&m.name, wide), place, m.licence)
-    };
-    let rows: Vec<String> = app.models.iter().map(row).collect();
-    match rows.is_empty() {
-        true => "no models known; /model PATH opens a .gguf file".into(),
-        false => format!("{}\n/model NAME switches, and fetches what is not on disk", rows.join("\n")),
+/// The model in use is given up.
+fn closed(app: &mut App) {
+    for tab in 0..app.tabs.len() {
+        app.in_tab(tab, |app| super::engine::close_answers(app, "the model was changed"));
     }
+    app.model = ModelState::None;
+    app.before = None;
+}
+
+/// The list while it is open: what is free and what is on disk may have changed.
+fn relist(app: &mut App) {
+    let items = items(app);
+    if let Some(Overlay::Picker(picker)) = &mut app.overlay
+        && picker.title == TITLE
+    {
+        picker.replace(items);
+    }
+}
+
+fn items(app: &App) -> Vec<Item> {
+    let here = app.ready().map(|info| info.name.as_str());
+    let item = |m: &ModelChoice| {
+        let in_use = Some(m.name.as_str()) == here;
+        let mut facts = vec![format::bytes(m.bytes), format!("context {}", format::count(m.context as u64))];
+        facts.extend(m.need.filter(|_| !in_use).map(|need| need.line()));
+        Item {
+            label: format!("{} {}", if in_use { "●" } else { " " }, m.name),
+            detail: facts.join(" · "),
+            note: match m.on_disk {
+                _ if in_use => "in use".into(),
+                true => "on disk".into(),
+                false => "to fetch".into(),
+            },
+            choice: Choice::Command(if in_use { String::new() } else { format!("/model {}", m.name) }),
+        }
+    };
+    app.models.iter().map(item).collect()
 }

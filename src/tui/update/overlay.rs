@@ -67,6 +67,8 @@ pub fn choose(app: &mut App, choice: Choice, effects: &mut Vec<Effect>) {
             app.completion = 0;
         }
         Choice::Tab(tab) => app.switch_tab(tab),
+        Choice::Parameter(index) => super::sampling::go_to(app, index),
+        Choice::Preset(index) => super::sampling::preset(app, index, effects),
     }
 }
 

@@ -55,6 +55,9 @@ pub fn table(app: &App) -> String {
 
 /// Who said so: this session, or a source of the start.
 pub fn origin<'a>(app: &'a App, name: &str) -> &'a str {
+    if let Some(preset) = app.set_by_preset.get(name) {
+        return preset;
+    }
     if app.set_here.contains(&name) {
         return "session";
     }

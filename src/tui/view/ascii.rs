@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 
 /// Each row: what is drawn, and what stands in for it.
-const REPLACEMENTS: [(&str, &str); 24] = [
+const REPLACEMENTS: [(&str, &str); 25] = [
     ("─━╌", "-"),
     ("│┃▎‖", "|"),
     ("╭╮╰╯┌┐└┘├┤┬┴┼", "+"),
@@ -22,6 +22,7 @@ const REPLACEMENTS: [(&str, &str); 24] = [
     ("·•", "-"),
     ("…", "~"),
     ("›▸→◀‹▶", ">"),
+    ("◁", "<"),
     ("▾↓", "v"),
     ("↑", "^"),
     ("✂", "x"),

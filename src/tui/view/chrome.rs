@@ -75,7 +75,21 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
         Focus::Panel(panel) => {
             let mut all = vec![("Esc", "back")];
             all.extend(match panel {
-                Panel::Sampling => vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type")],
+                Panel::Sampling if app.panels.sampling.trial.is_some() => vec![
+                    ("a", "use it"),
+                    ("←→", "change"),
+                    ("Enter", "type"),
+                    (", .", "token"),
+                    ("P", "preset"),
+                ],
+                Panel::Sampling => vec![
+                    ("↑↓", "choose"),
+                    ("←→", "change"),
+                    ("Enter", "type"),
+                    (", .", "token"),
+                    ("t", "stage"),
+                    ("w", "what if"),
+                ],
                 Panel::Kv => vec![("←→↑↓", "block")],
                 Panel::Batch if app.panels.batch.settings => {
                     vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type"), ("e", "step view")]
@@ -103,7 +117,7 @@ fn replay_hints(app: &App) -> Vec<(&'static str, &'static str)> {
     };
     let mut all = vec![("Space", play), ("n b", "step, back"), ("[ ]", "speed")];
     all.extend(match panel {
-        Panel::Sampling => None,
+        Panel::Sampling => Some((", .", "token")),
         Panel::Kv => Some(("←→↑↓", "block")),
         Panel::Batch => Some(("j k", "older newer")),
         Panel::Beams | Panel::Reasoning | Panel::Metrics => Some(("j k", "scroll")),

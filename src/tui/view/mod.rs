@@ -19,6 +19,7 @@ mod metrics;
 mod paint;
 mod panel;
 mod parallel;
+mod parameters;
 mod picker;
 mod reasoning;
 mod sampling;
@@ -26,6 +27,7 @@ mod scheduling;
 mod settle;
 mod transcript;
 mod versions;
+mod waterfall;
 
 use super::app::{App, Focus};
 use super::overlay::Overlay;
