@@ -1,5 +1,5 @@
 //! `cargo bench --bench frame`: what one frame of the screen costs while an answer streams, at the
-//! three sizes, with a short conversation and with a long one. 30 frames a second leave 33 ms each.
+//! three sizes, with a short conversation, a long one, and a KV cache of 100,000 blocks. 30 frames a second leave 33 ms each.
 
 #[path = "../tests/support/fake_engine.rs"]
 #[allow(dead_code, clippy::unwrap_used)]
@@ -7,8 +7,8 @@ mod fake_engine;
 
 use divan::Bencher;
 use fake_engine::{FakeEngine, model_info};
-use glassbox::protocol::Event;
-use glassbox::tui::{App, Depth, Effect, Message, ScreenOptions, Theme, draw, update};
+use glassbox::protocol::{BlockView, Event, RequestId, SeqId};
+use glassbox::tui::{App, Depth, Effect, Focus, Message, Panel, ScreenOptions, Theme, draw, update};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::sync::Arc;
@@ -62,6 +62,39 @@ fn short_conversation(bencher: Bencher, size: (u16, u16)) {
 #[divan::bench(args = SIZES)]
 fn hundred_turns(bencher: Bencher, size: (u16, u16)) {
     frame(bencher, size, 100);
+}
+
+/// The largest KV cache there is, most of it in use, while its panel fills the screen; and while an
+/// earlier step is looked at.
+#[divan::bench(args = SIZES)]
+fn hundred_thousand_blocks(bencher: Bencher, size: (u16, u16)) {
+    let app = crowded(size);
+    let mut buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));
+    bencher.bench_local(|| draw(&app, &mut buffer));
+}
+
+#[divan::bench(args = SIZES)]
+fn hundred_thousand_blocks_back(bencher: Bencher, size: (u16, u16)) {
+    let mut app = crowded(size);
+    app.panels.batch.step_back = 20;
+    let mut buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));
+    bencher.bench_local(|| draw(&app, &mut buffer));
+}
+
+/// Two thirds of 100,000 blocks are in use, by a hundred owners.
+fn crowded(size: (u16, u16)) -> App {
+    let (mut app, mut engine) = streaming(size, 1);
+    let mut snapshot = engine.snapshot();
+    let owner = |i: u64| Some(SeqId { request: RequestId(i / 700 % 100), choice: 0 });
+    let block = |i: u64| match i % 3 {
+        0 => BlockView { references: 0, cached: i % 2 == 0, owner: None, used: i % 900 },
+        n => BlockView { references: n as u16, cached: n == 2, owner: owner(i), used: i % 900 },
+    };
+    snapshot.kv.blocks = (0..100_000).map(block).collect();
+    tell(&mut app, &mut engine, Message::Snapshot(Arc::new(snapshot)));
+    app.focus = Focus::Panel(Panel::Kv);
+    app.panels.zoomed = true;
+    app
 }
 
 fn frame(bencher: Bencher, (width, height): (u16, u16), turns: usize) {

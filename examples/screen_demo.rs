@@ -1,8 +1,10 @@
 //! The screen over an engine that says canned answers: to look at the screen without a model.
 //!
 //! `screen_demo` starts with a model, `screen_demo --fresh` with none (the download is played too).
+//! `--sessions FILE` keeps what is said there, and `-c` goes on with it.
 //! Asked about the weather the model calls a tool: of `Oslo` (`weather`), of two places (`two`), again
 //! and again (`forever`).
+//! `--blocks N` gives the KV cache that many.
 //! Three inputs exist for tests: the model names `./panic` (panics in the screen's thread), `./broken`
 //! (does not load), and the message `panic` (the engine's thread panics).
 
@@ -17,7 +19,7 @@ mod payloads;
 
 use fake_engine::{FakeEngine, model_info};
 use glassbox::protocol::*;
-use glassbox::tui::{self, Ended, FetchEvent, ModelChoice, Models, ScreenOptions};
+use glassbox::tui::{self, Ended, FetchEvent, ModelChoice, Models, ScreenOptions, SessionOptions};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +32,8 @@ struct Demo {
     cancelled: Arc<AtomicBool>,
     /// Milliseconds a step takes.
     pace: u64,
+    /// Of the KV cache.
+    blocks: usize,
     /// Names in the catalogue are hostile too.
     hostile: bool,
 }
@@ -41,15 +45,21 @@ fn main() -> ExitCode {
         on_disk: Arc::new(AtomicBool::new(!has("--fresh"))),
         cancelled: Arc::default(),
         pace: after("--pace").and_then(|p| p.parse().ok()).unwrap_or(30),
+        blocks: after("--blocks").and_then(|n| n.parse().ok()).unwrap_or(512),
         hostile: has("--hostile"),
     };
+    let file = after("--sessions").map(std::path::PathBuf::from);
+    let resume = has("-c").then_some(WhichSession::Newest);
+    let sessions = SessionOptions { on: true, file: file.clone(), resume };
     let options = ScreenOptions {
+        sessions,
         ascii: has("--ascii"),
         theme: after("--theme"),
         model: after("--model"),
         ..ScreenOptions::default()
     };
-    match tui::run(options, Box::new(demo), tools(has("--hostile"))) {
+    let sessions = Some(glassbox::sessions::open(file));
+    match tui::run(options, Box::new(demo), tools(has("--hostile")), sessions) {
         Ok(Ended::Quit) => ExitCode::SUCCESS,
         Ok(Ended::Signal(number)) => ExitCode::from(128 + number as u8),
         Err(error) => {
@@ -144,7 +154,7 @@ impl Models for Demo {
         if let Some(payload) = payload.clone().filter(|_| name.contains("refused")) {
             return Err(payload);
         }
-        let pace = Duration::from_millis(self.pace);
+        let (pace, blocks) = (Duration::from_millis(self.pace), self.blocks);
         let (commands, inbox) = channel();
         let (out, events) = EventReceiver::channel();
         let snapshot = SnapshotCell::default();
@@ -163,7 +173,7 @@ impl Models for Demo {
             }
             let info = payload.map_or_else(model_info, |p| hostile::model(model_info(), &p));
             out.send(vec![Event::Ready(Box::new(info))]);
-            let mut engine = FakeEngine::default();
+            let mut engine = FakeEngine::of_blocks(blocks);
             let mut trace = None;
             cell.store(engine.snapshot());
             loop {

@@ -1,6 +1,7 @@
 //! The wiring: with `open` and `store`, the only place that names files, devices, engine and front
 //! ends together. Each command is an arm of [`main`]; what it says is said in `script`, `bench` or `tui`.
 
+use crate::archive;
 use crate::config::{
     BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags, InspectCommand,
     Known, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs, ScreenArgs,
@@ -10,9 +11,10 @@ use crate::grammar::{Compiler, GrammarError, State};
 use crate::measure;
 use crate::open;
 use crate::protocol::{
-    Grammar, Guided, Message, Prompt, Request, RequestId, Role, RunHow, ToolHandle, Tools,
+    Grammar, Guided, Message, Prompt, Request, RequestId, Role, RunHow, SessionHandle, ToolHandle, Tools,
 };
 use crate::script::{self, Piece, Printer, Quit, Status, Stdin, Tool, ToolRunner, View, written};
+use crate::sessions;
 use crate::store::{IfMissing, ReplayModels, ScreenModels, Store, Traces, tensor_rows};
 use crate::text::{ChatTemplate, Specials, TemplateError, TextModel};
 use crate::tools;
@@ -56,6 +58,7 @@ fn command(cli: Cli) -> Result<Status, Quit> {
         Command::Replay(args) => replay(&args),
         Command::Bench(BenchCommand::Speed(args)) => measure::speed(&args),
         Command::Bench(BenchCommand::Prefix(args)) => measure::prefix(&args),
+        Command::Sessions(command) => archive::command(&command),
         Command::Doctor(args) => doctor(args.json),
         Command::Paths { json } => paths(json),
         Command::Completions { shell } => {
@@ -89,7 +92,7 @@ impl Context {
         Ok(Self { sources, known, settings, store })
     }
 
-    fn paths(&self) -> Option<&Paths> {
+    pub fn paths(&self) -> Option<&Paths> {
         self.sources.paths.as_ref()
     }
 
@@ -474,12 +477,14 @@ fn paths(json: bool) -> Result<Status, Quit> {
     let paths = paths.ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
     let (themes, history, tools) = (themes(&paths), history(&paths), tools_file(&paths));
     let presets = paths.presets();
+    let sessions = sessions_file(&paths);
     let mut all: Vec<(&str, &Path)> = vec![
         ("config", &paths.config),
         ("themes", &themes),
         ("presets", &presets),
         ("tools", &tools),
         ("data", &paths.data),
+        ("sessions", &sessions),
         ("models", &context.store.dirs.root),
         ("state", &paths.state),
         ("history", &history),
@@ -491,6 +496,10 @@ fn paths(json: bool) -> Result<Status, Quit> {
 
 fn themes(paths: &Paths) -> PathBuf {
     paths.config.with_file_name("themes")
+}
+
+pub fn sessions_file(paths: &Paths) -> PathBuf {
+    paths.data.join("sessions.db")
 }
 
 fn history(paths: &Paths) -> PathBuf {
@@ -507,11 +516,14 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let mut flags = args.sampling.given();
     flags.extend(args.engine.given());
     flags.extend(args.chat.given());
+    flags.extend(args.given());
     let context = Context::with_preset(flags, args.chat.preset.as_deref())?;
+    let resumed = archive::resumed(&args, &context)?;
     let chat_template = args.chat.chat_template.as_deref().map(script::read_file).transpose()?;
     // A model that the person chose; without one the screen opens what is at hand, or offers the default.
     let chosen = *context.settings.origin("model") != Origin::BuiltIn;
-    let model = args.model.or_else(|| chosen.then(|| context.settings.options.model.clone()));
+    let model =
+        args.model.or(resumed.model).or_else(|| chosen.then(|| context.settings.options.model.clone()));
     let found = context.store.find(model.as_deref().unwrap_or(&context.settings.options.model)).ok();
     let file = found.and_then(|found| Some((Gguf::inspect(&found.path).ok()?, found.name)));
     let settings = match file {
@@ -527,6 +539,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
         params: sampling,
         thinking: options.thinking.clone(),
         scheduler: options.engine.scheduler.clone(),
+        sessions: resumed.options,
         origins,
         theme: options.theme,
         themes: context.paths().map(themes),
@@ -542,7 +555,8 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let tools = tools(args.tools.or(options.tools_file).as_deref(), context.paths())?;
     let models = ScreenModels::new(context.store, context.sources, chat_template, settings)
         .traced(traces.transpose()?);
-    show(screen, Box::new(models), tools)
+    let sessions = sessions::open(screen.sessions.file.clone());
+    show(screen, Box::new(models), tools, Some(sessions))
 }
 
 /// Of every value that is not built in.
@@ -592,11 +606,16 @@ fn replay(args: &ReplayArgs) -> Result<Status, Quit> {
         ascii: settings.ascii,
         ..ScreenOptions::default()
     };
-    show(screen, Box::new(models), None)
+    show(screen, Box::new(models), None, None)
 }
 
-fn show(screen: ScreenOptions, models: Box<dyn Models>, tools: Option<ToolHandle>) -> Result<Status, Quit> {
-    match tui::run(screen, models, tools) {
+fn show(
+    screen: ScreenOptions,
+    models: Box<dyn Models>,
+    tools: Option<ToolHandle>,
+    sessions: Option<SessionHandle>,
+) -> Result<Status, Quit> {
+    match tui::run(screen, models, tools, sessions) {
         Ok(Ended::Quit) => Ok(Status::Done),
         Ok(Ended::Signal(number)) => Err(Quit::new(
             if number == 2 { Status::Interrupted } else { Status::Terminated },

@@ -19,11 +19,13 @@
 //! | [`model`] | model families over those operations; the `Runner` |
 //! | [`engine`] | intake, scheduler, the step loop, output |
 //! | [`tools`] | declared commands and MCP servers that a model may ask to have called |
+//! | [`sessions`] | conversations on disk, searched, exported and imported |
 //! | [`bench`](mod@bench) | speed measurements and their report |
 //! | [`tui`] | the screen |
 //! | [`script`] | everything without a screen |
-//! | [`launch`], [`measure`], [`open`], [`store`] | the wiring: the only places that name all of them |
+//! | [`launch`], [`measure`], [`archive`], [`open`], [`store`] | the wiring: the only places that name all of them |
 
+pub mod archive;
 pub mod base;
 pub mod bench;
 pub mod compute;
@@ -39,6 +41,7 @@ pub mod parallel;
 pub mod protocol;
 pub mod sample;
 pub mod script;
+pub mod sessions;
 pub mod simulate;
 pub mod store;
 pub mod text;

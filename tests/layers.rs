@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// The wiring, beside `main.rs`: files that may name everything, and that no folder may name.
-const WIRING: [&str; 4] = ["launch", "measure", "open", "store"];
+const WIRING: [&str; 5] = ["archive", "launch", "measure", "open", "store"];
 
 /// In reading order.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -26,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("engine", &["base", "config", "protocol", "text", "grammar", "sample", "kv", "model"]),
     ("simulate", &["base", "config", "protocol", "kv", "model", "sample", "engine"]),
     ("tools", &["base", "protocol"]),
+    ("sessions", &["base", "protocol"]),
     ("bench", &["base", "config", "protocol"]),
     ("tui", &["base", "config", "protocol"]),
     ("script", &["base", "config", "protocol"]),

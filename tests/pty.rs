@@ -6,6 +6,8 @@
 mod hostile;
 #[path = "support/hostile.rs"]
 mod payloads;
+#[path = "pty/sessions.rs"]
+mod sessions;
 #[path = "support/terminal.rs"]
 mod terminal;
 #[path = "pty/ways_out.rs"]

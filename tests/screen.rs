@@ -2,8 +2,12 @@
 //! terminal: time is a number, the engine is stepped by hand.
 #![allow(clippy::unwrap_used)]
 
+#[path = "screen/batch_panel.rs"]
+mod batch_panel;
 #[path = "screen/beams.rs"]
 mod beams;
+#[path = "screen/branches.rs"]
+mod branches;
 #[path = "screen/branching.rs"]
 mod branching;
 #[path = "screen/compare.rs"]
@@ -16,10 +20,14 @@ mod debugger;
 mod fake_engine;
 #[path = "screen/guided.rs"]
 mod guided;
+#[path = "screen/kv_panel.rs"]
+mod kv_panel;
 #[path = "screen/sampling.rs"]
 mod sampling;
 #[path = "screen/scripts.rs"]
 mod scripts;
+#[path = "screen/sessions.rs"]
+mod sessions;
 #[path = "screen/settings.rs"]
 mod settings;
 #[path = "screen/switching.rs"]
@@ -31,8 +39,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use fake_engine::{FakeEngine, model_info};
 use glassbox::protocol::*;
 use glassbox::tui::{
-    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions, Theme,
-    draw, update,
+    App, Depth, Effect, FetchEvent, Focus, Message, ModelChoice, ModelState, Panel, ScreenOptions,
+    SessionOptions, Theme, draw, update,
 };
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -587,6 +595,7 @@ fn models_are_listed_and_switched_with_the_keyboard() {
     let mut desk = Desk::ready(SIZES[1]);
     desk.press(KeyCode::F(2));
     assert!(desk.picture().contains("qwen2.5-coder-0.5b"));
+    desk.press(KeyCode::Esc);
     desk.say("/model qwen2.5-coder-0.5b");
     assert!(desk.effects.contains(&Effect::Fetch("qwen2.5-coder-0.5b".into())));
     desk.say("/model smolm2-135m");

@@ -1,4 +1,7 @@
-use super::{Compared, Comparison, EngineFlags, GrammarFlags, PromptFlags, RunArgs, SamplingFlags};
+use super::{
+    Compared, Comparison, EngineFlags, Given, GrammarFlags, Origin, PromptFlags, RunArgs, SamplingFlags,
+};
+use crate::protocol::SessionFormat;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use std::path::PathBuf;
 
@@ -38,6 +41,9 @@ pub enum Command {
     /// Measure speed
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Earlier chats of the screen
+    #[command(subcommand)]
+    Sessions(SessionsCommand),
     /// What this machine offers, and what is missing
     Doctor(DoctorArgs),
     /// Where glassbox keeps its files
@@ -113,6 +119,15 @@ pub struct ScreenArgs {
     /// Fetch the model without asking if it is not here
     #[arg(short, long)]
     pub yes: bool,
+    /// Go on with the newest session
+    #[arg(short = 'c', long = "continue", conflicts_with = "session")]
+    pub resume: bool,
+    /// Go on with this session: its number, its title, or a part of the title
+    #[arg(long, value_name = "ID_OR_TITLE", conflicts_with = "no_save")]
+    pub session: Option<String>,
+    /// Keep nothing of what is said (save_sessions = false)
+    #[arg(long)]
+    pub no_save: bool,
     /// Record the session to a file that `glassbox replay` plays; it holds all that is said
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
@@ -125,6 +140,74 @@ pub struct ScreenArgs {
     pub sampling: SamplingFlags,
     #[command(flatten)]
     pub engine: EngineFlags,
+}
+
+impl ScreenArgs {
+    /// Of its own flags.
+    pub fn given(&self) -> Option<Given> {
+        let given = || Given::new("save_sessions", "false", Origin::Flag).expect("a setting and its value");
+        self.no_save.then(given)
+    }
+}
+
+#[derive(Subcommand, Debug)]
+pub enum SessionsCommand {
+    /// All of them, the newest first
+    Ls {
+        /// A JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// One as Markdown
+    Show {
+        /// Its number, its title, or a part of the title
+        session: String,
+        /// As JSON: the messages, and all that glassbox knows of them
+        #[arg(long)]
+        json: bool,
+    },
+    /// Those in which all words are found, in one message or in the title
+    Search {
+        #[arg(required = true)]
+        words: Vec<String>,
+        /// A JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write one to a file that other programs read, and glassbox too
+    Export(ExportArgs),
+    /// Read conversations from Markdown, or from JSON with messages as chat APIs have them
+    Import {
+        #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        files: Vec<PathBuf>,
+        /// A JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete for ever
+    Rm {
+        /// Numbers or titles
+        #[arg(required = true, value_name = "SESSION")]
+        sessions: Vec<String>,
+        /// A JSON array
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// Its number, its title, or a part of the title
+    pub session: String,
+    /// md or json [default: as the file's name says, else md]
+    #[arg(long, value_name = "FORMAT", value_parser = SessionFormat::parse)]
+    pub format: Option<SessionFormat>,
+    /// - is stdout [default: named after the title, in this folder]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+    /// Replace a file that is there
+    #[arg(short, long)]
+    pub force: bool,
 }
 
 #[derive(Subcommand, Debug)]

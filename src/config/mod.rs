@@ -22,8 +22,9 @@ mod settings;
 mod sources;
 
 pub use cli::{
-    Against, BenchCommand, Cli, Command, DoctorArgs, GrammarArgs, InspectCommand, LogitsArgs, ModelsCommand,
-    PrefixArgs, ReplayArgs, ScoreArgs, ScreenArgs, SpeedArgs, TemplateArgs, TokenizeArgs,
+    Against, BenchCommand, Cli, Command, DoctorArgs, ExportArgs, GrammarArgs, InspectCommand, LogitsArgs,
+    ModelsCommand, PrefixArgs, ReplayArgs, ScoreArgs, ScreenArgs, SessionsCommand, SpeedArgs, TemplateArgs,
+    TokenizeArgs,
 };
 pub use compared::{Compared, Comparison};
 pub use file::ConfigError;

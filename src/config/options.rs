@@ -23,6 +23,8 @@ pub struct Options {
     pub ascii: bool,
     /// Answers with tool calls in a row.
     pub tool_rounds: u32,
+    /// What is said is kept, and can be gone on with.
+    pub save_sessions: bool,
     /// Where tools are declared; `None` is tools.toml beside config.toml.
     pub tools_file: Option<PathBuf>,
 }
@@ -40,6 +42,7 @@ impl Default for Options {
             theme: None,
             ascii: false,
             tool_rounds: TOOL_ROUNDS,
+            save_sessions: true,
             tools_file: None,
         }
     }
@@ -320,6 +323,13 @@ pub const SETTINGS: &[SettingSpec] = &[
             o.system = (!typed.is_empty()).then(|| typed.into());
             Ok(())
         },
+    },
+    SettingSpec {
+        table: "ui",
+        name: "save_sessions",
+        help: "keep what is said on the screen, to go on with it",
+        get: |o| o.save_sessions.to_string(),
+        set: |o, typed| yes_or_no(typed).map(|x| o.save_sessions = x),
     },
     SettingSpec {
         table: "ui",

@@ -17,6 +17,7 @@ mod param_spec;
 mod params;
 mod record;
 mod scheduling;
+mod sessions;
 mod snapshot;
 mod stage;
 mod toolbox;
@@ -44,6 +45,11 @@ pub use record::{
 pub use scheduling::{
     Batching, PreemptionMode, SCHEDULING, SchedulePolicy, SchedulerSettings, SchedulingPolicy,
     SchedulingSpec, yes_or_no,
+};
+pub use sessions::{
+    LoadedSession, SessionChange, SessionCommand, SessionEvent, SessionFormat, SessionHandle, SessionId,
+    SessionKey, SessionMeta, SessionRow, StoredAnswer, StoredCall, StoredSession, StoredTurn, TurnNumber,
+    WhichSession,
 };
 pub use snapshot::{
     BlockView, Candidate, Counters, GrammarView, KvView, MemoryPlan, SamplingTrace, SequenceState,

@@ -84,7 +84,7 @@ pub enum ServerState {
 }
 
 /// What a call would do.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PlannedCall {
     #[serde(flatten)]
     pub action: PlannedAction,
@@ -92,7 +92,7 @@ pub struct PlannedCall {
     pub timeout_s: f64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlannedAction {
     /// These arguments, the program first, without a shell between.
@@ -108,7 +108,7 @@ pub enum PlannedAction {
 }
 
 /// What came of a call.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolResult {
     /// What the model is told.
     pub text: String,
@@ -118,7 +118,7 @@ pub struct ToolResult {
 }
 
 /// How a call ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ended", rename_all = "snake_case")]
 pub enum ToolEnd {
     Exited {

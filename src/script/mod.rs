@@ -8,7 +8,7 @@
 //! - `input`: stdin, files and words -> the prompt; `offer`: functions -> what the model is offered
 //! - `answer`, `output`, `json`: what came back, and its three forms
 //! - `calls`: the calls of an answer carried out, and what they give back
-//! - `models`, `inspect`, `score`, `doctor`, `settings`: reports
+//! - `models`, `inspect`, `score`, `doctor`, `settings`, `sessions`: reports
 //! - `signals`: Ctrl-C and its like, as messages
 //! - `status`: how a command ends
 
@@ -28,6 +28,7 @@ mod output;
 mod progress;
 mod run;
 mod score;
+mod sessions;
 mod settings;
 mod signals;
 mod status;
@@ -47,6 +48,7 @@ pub use output::{Printer, View};
 pub use progress::Progress;
 pub use run::{answer, wait_until_ready};
 pub use score::{Score, Text, Windows, print_score, score};
+pub use sessions::{print_exported, print_removed, print_session, print_sessions};
 pub use settings::{print_exactly, print_paths, print_settings};
 pub use signals::{Signal, signals, unless_signalled};
 pub use status::{Quit, Status, written};

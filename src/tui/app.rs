@@ -5,12 +5,14 @@ use super::chat::{Chat, Turn};
 use super::composer::Composer;
 use super::counting::Counting;
 use super::files::{FileEntry, Unread};
+use super::history::Then;
 use super::hits::Hits;
 use super::keymap::Keymap;
 use super::meter::Meter;
 use super::overlay::Overlay;
 use super::panels::{Panel, Panels, SizeClass};
 use super::port::{FetchEvent, ModelChoice, PresetChoice, ScreenOptions, StartSettings};
+use super::sessions::Sessions;
 use super::slash::Slash;
 use super::tabs::Tabs;
 use super::theme::Theme;
@@ -19,7 +21,7 @@ use super::update::attach::Attaching;
 use crate::base::Ring;
 use crate::protocol::{
     BeamSearch, Channel, Command, Event, Guided, HeldBack, LoadStage, ModelInfo, SamplingParams,
-    SchedulerSettings, SeqId, Snapshot, Thinking, ToolCommand, ToolEvent,
+    SchedulerSettings, SeqId, SessionCommand, SessionEvent, Snapshot, Thinking, ToolCommand, ToolEvent,
 };
 use crossterm::event::{KeyEvent, MouseEvent};
 use std::cell::Cell;
@@ -49,6 +51,7 @@ pub enum Message {
     Snapshot(Arc<Snapshot>),
     Fetch(FetchEvent),
     Tools(ToolEvent),
+    Sessions(SessionEvent),
     /// A thread of the program panicked; the screen goes on.
     Panicked(String),
     Copied(Result<(), String>),
@@ -95,6 +98,7 @@ pub enum Effect {
     Fetch(String),
     CancelFetch,
     Tools(ToolCommand),
+    Sessions(SessionCommand),
     Open(String),
     /// Ends the engine in use and waits until its memory is free.
     Close,
@@ -149,6 +153,7 @@ pub struct App {
     /// The others that are open.
     pub tabs: Tabs,
     pub tools: Toolbox,
+    pub sessions: Sessions,
     pub composer: Composer,
     pub counting: Counting,
     pub attaching: Attaching,
@@ -173,6 +178,7 @@ pub struct App {
     /// How the next messages are thought about.
     pub thinking: Thinking,
     pub snapshot: Arc<Snapshot>,
+    pub then: Then,
     /// Scheduler settings the engine was asked for and has not answered, and when.
     pub asked: Option<(SchedulerSettings, Duration)>,
     /// The newest stops at breakpoints.
@@ -191,11 +197,15 @@ pub struct App {
     pub flash: Option<(String, Duration)>,
     pub last_escape: Option<Duration>,
     pub last_interrupt: Option<Duration>,
+    /// Which tab was to be closed, and when.
+    pub last_close: Option<(usize, Duration)>,
     pub hinted: bool,
     /// What the last frame showed: all lines of the transcript, and those in view.
     pub shown: Cell<(usize, usize)>,
     /// Blocks in a row of the map, as last drawn.
     pub kv_row: Cell<usize>,
+    /// Rows of the map or of the tree, as last drawn.
+    pub kv_rows: Cell<usize>,
     /// What lies where, as last drawn.
     pub hits: Hits,
 }
@@ -298,6 +308,7 @@ impl App {
             fetch: None,
             tabs: Tabs::default(),
             tools: Toolbox::default(),
+            sessions: Sessions::default(),
             composer: Composer::with_history(history),
             counting: Counting::default(),
             attaching: Attaching::default(),
@@ -311,6 +322,7 @@ impl App {
             beam: None,
             parse_reasoning: true,
             snapshot: Arc::default(),
+            then: Then::default(),
             asked: None,
             broke: Ring::new(64),
             meter: Meter::default(),
@@ -324,9 +336,11 @@ impl App {
             flash: None,
             last_escape: None,
             last_interrupt: None,
+            last_close: None,
             hinted: false,
             shown: Cell::default(),
             kv_row: Cell::new(1),
+            kv_rows: Cell::new(1),
             hits: Hits::default(),
         }
     }
@@ -392,6 +406,16 @@ impl App {
     /// A sequence keeps its colour; those of one batch differ.
     pub fn hue(seq: SeqId) -> usize {
         (seq.request.0.saturating_sub(1) + u64::from(seq.choice)) as usize
+    }
+
+    /// By which it is told from others where there is one cell for it.
+    pub fn letter(seq: SeqId) -> char {
+        Self::letter_of(Self::hue(seq))
+    }
+
+    /// Of the sequences of this hue.
+    pub fn letter_of(hue: usize) -> char {
+        char::from(b'A' + (hue % 26) as u8)
     }
 
     /// What is written in the input, as it is seen there.

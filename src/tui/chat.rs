@@ -2,10 +2,11 @@
 
 use super::calls::Call;
 use super::format;
+use super::saved::Saved;
 use super::transcript::Document;
 use crate::protocol::{
     CallId, Event, FinishReason, Message, Outcome, PARAMS, Part, Role, SamplingParams, SeqId, TokenInfo,
-    ToolCall,
+    ToolCall, TurnNumber,
 };
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub struct Chat {
     pub unread: bool,
     /// How thoughts are shown in every answer.
     pub thoughts_open: bool,
+    /// What of it is on disk.
+    pub saved: Saved,
     /// A message that was sent is in the input.
     pub editing: Option<Editing>,
 }
@@ -57,6 +60,8 @@ pub struct Turn {
     /// The person stopped here: no answer is asked for.
     pub held: bool,
     pub versions: Versions,
+    /// Its number in the session, once it has one.
+    pub number: Option<TurnNumber>,
 }
 
 /// What else was said, or answered, in a turn's place. Each begins with its own turn and has all that
@@ -84,6 +89,8 @@ pub struct Answer {
     pub seq: SeqId,
     /// What tells it from those beside it: its prompt, its settings, where it branched off.
     pub title: Option<String>,
+    /// Who gave it, where that is known from an earlier session.
+    pub model: Option<String>,
     /// Its own, where the turn has several.
     pub prompt: Option<String>,
     pub text: String,
@@ -226,6 +233,7 @@ impl Turn {
             calls: Vec::new(),
             held: false,
             versions: Versions::default(),
+            number: None,
         }
     }
 
@@ -256,6 +264,7 @@ impl Answer {
         Self {
             seq,
             title: None,
+            model: None,
             prompt: None,
             text: String::new(),
             reasoning: String::new(),

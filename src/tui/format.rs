@@ -72,6 +72,11 @@ pub fn count(n: impl TryInto<u64>) -> String {
     grouped
 }
 
+/// `1 block`, `2,048 blocks`.
+pub fn plural(n: usize, what: &str) -> String {
+    format!("{} {what}{}", count(n as u64), if n == 1 { "" } else { "s" })
+}
+
 /// `98 MB`, `1.12 GB`: decimal units, as download sizes are given.
 pub fn bytes(n: u64) -> String {
     match n {

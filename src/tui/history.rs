@@ -5,13 +5,13 @@ use super::app::App;
 use crate::protocol::{
     BlockView, Reason, SamplingParams, SeqId, SequenceState, SequenceView, Snapshot, StepRecord,
 };
-use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The state as it was after one step.
 pub struct Seen<'a> {
-    pub snapshot: Cow<'a, Snapshot>,
+    pub snapshot: Arc<Snapshot>,
     /// None before the first.
     pub step: Option<&'a Arc<StepRecord>>,
     /// The one before it, where it is still known.
@@ -20,15 +20,40 @@ pub struct Seen<'a> {
     pub back: usize,
 }
 
+/// The earlier state that was made last: every panel of a picture shows the same.
+#[derive(Default)]
+pub struct Then(RefCell<Option<Made>>);
+
+struct Made {
+    now: Arc<Snapshot>,
+    step: u64,
+    then: Arc<Snapshot>,
+}
+
+impl Then {
+    /// The state after `step`, seen from `now`.
+    fn get(&self, now: &Arc<Snapshot>, step: u64, make: impl FnOnce() -> Snapshot) -> Arc<Snapshot> {
+        let mut made = self.0.borrow_mut();
+        match &*made {
+            Some(made) if Arc::ptr_eq(&made.now, now) && made.step == step => made.then.clone(),
+            _ => {
+                let then = Arc::new(make());
+                *made = Some(Made { now: now.clone(), step, then: then.clone() });
+                then
+            }
+        }
+    }
+}
+
 pub fn seen(app: &App) -> Seen<'_> {
     let steps: Vec<&Arc<StepRecord>> = app.meter.steps.iter().collect();
     let back = back(app);
     let Some(at) = steps.len().checked_sub(back + 1) else {
-        return Seen { snapshot: Cow::Borrowed(&app.snapshot), step: None, before: None, back: 0 };
+        return Seen { snapshot: app.snapshot.clone(), step: None, before: None, back: 0 };
     };
     let snapshot = match back {
-        0 => Cow::Borrowed(&*app.snapshot),
-        _ => Cow::Owned(after(&app.snapshot, &steps, at)),
+        0 => app.snapshot.clone(),
+        _ => app.then.get(&app.snapshot, steps[at].step, || after(&app.snapshot, &steps, at)),
     };
     Seen { snapshot, step: Some(steps[at]), before: at.checked_sub(1).map(|i| steps[i]), back }
 }

@@ -1,6 +1,7 @@
 //! What lies where on the screen: noted while it is drawn, asked when the mouse is used.
 
 use super::panels::Panel;
+use crate::protocol::SeqId;
 use ratatui::layout::{Position, Rect};
 use std::cell::RefCell;
 
@@ -13,6 +14,17 @@ pub enum Target {
     Panel(Panel),
     /// A row of the list in the overlay.
     Row(usize),
+    /// The map of KV blocks: so many in each of its cells, and rows of cells in a line.
+    Blocks {
+        per_cell: usize,
+        levels: usize,
+    },
+    /// A row of the prefix cache's tree.
+    CacheRow(usize),
+    /// A sequence in the batch panel.
+    Sequence(SeqId),
+    /// A row of the branch tree.
+    Branch(usize),
 }
 
 /// The newest picture's places. Drawing starts with `clear`; what is drawn later lies on top.

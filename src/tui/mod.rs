@@ -7,6 +7,7 @@
 //! Not here: models, files, devices. What the screen needs of those comes through [`Models`].
 
 mod app;
+mod branches;
 mod calls;
 mod changes;
 mod chat;
@@ -21,6 +22,7 @@ mod format;
 mod history;
 mod hits;
 mod keymap;
+mod kv_panel;
 mod looked;
 mod meter;
 mod outlet;
@@ -31,10 +33,14 @@ mod port;
 mod presets;
 mod recall;
 mod replies;
+mod roster;
 mod run;
 mod sanitize;
+mod saved;
+mod sessions;
 mod signals;
 mod slash;
+mod stored;
 mod tabs;
 mod terminal;
 mod theme;
@@ -48,6 +54,7 @@ mod view;
 pub use app::{App, Effect, Focus, Message, ModelState};
 pub use files::{FileEntry, Unread};
 pub use keymap::{Action, Keymap};
+pub use kv_panel::BlockColours;
 pub use overlay::Overlay;
 pub use panels::{Panel, SizeClass};
 pub use picker::{Choice, Picker};
@@ -55,7 +62,8 @@ pub use port::{
     Ended, FetchEvent, MemoryNeed, ModelChoice, Models, PresetChoice, ScreenOptions, StartSettings,
 };
 pub use run::run;
+pub use sessions::{SessionList, SessionOptions};
 pub use slash::Slash;
 pub use theme::{Depth, Theme};
-pub use update::update;
+pub use update::{resume, update};
 pub use view::draw;

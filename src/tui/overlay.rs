@@ -1,6 +1,7 @@
 //! What lies over everything and takes the keys while it is open.
 
 use super::picker::Picker;
+use super::sessions::SessionList;
 
 pub enum Overlay {
     Help {
@@ -8,4 +9,5 @@ pub enum Overlay {
         scroll: usize,
     },
     Picker(Box<Picker>),
+    Sessions(Box<SessionList>),
 }

@@ -1,8 +1,11 @@
 //! The panels: which are open at which size, and what each remembers.
 
 use super::changes::Changes;
+use super::kv_panel::KvPanel;
 use super::trial::Trial;
 use crate::protocol::Stage;
+use crate::protocol::{RequestId, SeqId};
+use std::time::Duration;
 
 /// By the numbers people switch them with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,7 +27,7 @@ impl Panel {
             Panel::Sampling => "sampling",
             Panel::Kv => "kv blocks",
             Panel::Batch => "batch",
-            Panel::Beams => "beams",
+            Panel::Beams => "beams and branches",
             Panel::Reasoning => "reasoning",
             Panel::Metrics => "metrics",
         }
@@ -64,6 +67,8 @@ pub struct Panels {
     pub sampling: SamplingPanel,
     pub kv: KvPanel,
     pub batch: BatchPanel,
+    /// The selected row of the branch tree.
+    pub branch: usize,
     /// Of the panels that only scroll.
     pub scroll: usize,
 }
@@ -80,12 +85,6 @@ pub struct SamplingPanel {
 }
 
 #[derive(Default)]
-pub struct KvPanel {
-    /// The selected block.
-    pub block: usize,
-}
-
-#[derive(Default)]
 pub struct BatchPanel {
     /// It lists the scheduler's settings.
     pub settings: bool,
@@ -93,6 +92,21 @@ pub struct BatchPanel {
     pub setting: usize,
     /// Steps back from the newest. Every panel shows that step.
     pub step_back: usize,
+    /// The sequence under the cursor.
+    pub chosen: Option<SeqId>,
+    /// It is shown in full.
+    pub inspecting: bool,
+    /// Asked for once: the same key again, until then, cancels the request.
+    pub cancelling: Option<(RequestId, Duration)>,
+    pub priority: Option<AskedPriority>,
+}
+
+/// A priority that the picture of this step does not show yet.
+#[derive(Clone, Copy)]
+pub struct AskedPriority {
+    pub id: RequestId,
+    pub priority: i32,
+    pub step: u64,
 }
 
 impl Default for SamplingPanel {
@@ -118,6 +132,7 @@ impl Default for Panels {
             sampling: SamplingPanel::default(),
             kv: KvPanel::default(),
             batch: BatchPanel::default(),
+            branch: 0,
             scroll: 0,
         }
     }

@@ -1,6 +1,7 @@
 //! A list that is narrowed by typing: the palette, models, themes, sessions, presets, finds.
 
 use super::keymap::Action;
+use crate::protocol::SessionId;
 
 /// An entry, and what choosing it does.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +26,7 @@ pub enum Choice {
     Parameter(usize),
     /// Take the values of this one of the built-in presets.
     Preset(usize),
+    Session(SessionId),
 }
 
 pub struct Picker {

@@ -1,3 +1,4 @@
+use super::sessions::SessionOptions;
 use crate::protocol::{Handle, SamplingParams, SchedulerSettings, Thinking};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -145,6 +146,7 @@ pub struct ScreenOptions {
     pub params: SamplingParams,
     pub thinking: Thinking,
     pub scheduler: SchedulerSettings,
+    pub sessions: SessionOptions,
     /// Where the start's values are from, by name; built-in ones are left out.
     pub origins: BTreeMap<&'static str, String>,
     /// `dark`, `light`, `contrast`, or a file's stem in `themes`.

@@ -9,9 +9,12 @@ use super::replies::ReplyFilter;
 use super::signals::{Signal, Signals};
 use super::terminal::Screen;
 use super::theme::{Depth, Theme};
-use super::{editor, transcript, update};
+use super::{editor, sanitize, transcript, update};
 use crate::base::Clock;
-use crate::protocol::{Command, Event as EngineEvent, Handle, Snapshot, ToolEvent, ToolHandle, ToolList};
+use crate::protocol::{
+    Command, Event as EngineEvent, Handle, SessionEvent, SessionHandle, Snapshot, ToolEvent, ToolHandle,
+    ToolList,
+};
 use crossterm::event::{Event as TerminalEvent, EventStream};
 use futures_util::StreamExt;
 use ratatui::Viewport;
@@ -43,6 +46,7 @@ pub fn run(
     options: ScreenOptions,
     models: Box<dyn Models>,
     tools: Option<ToolHandle>,
+    sessions: Option<SessionHandle>,
 ) -> anyhow::Result<Ended> {
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         anyhow::bail!("the screen needs a terminal; for scripts and pipes there is `glassbox run`");
@@ -50,11 +54,12 @@ pub fn run(
     let name = options.theme.as_deref().unwrap_or("dark");
     let theme = Theme::load(name, options.themes.as_deref(), Depth::detect(options.no_color))?;
     let history = options.history.as_deref().map(read_history).unwrap_or_default();
-    let app = App::new(options, theme, history);
+    let mut app = App::new(options, theme, history);
+    app.options.sessions.on = sessions.is_some();
     std::thread::spawn(transcript::warm_up);
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(Session::run(app, models, tools));
+    let ended = runtime.block_on(Session::run(app, models, tools, sessions));
     // Threads that still wait for something must not hold up the way out.
     runtime.shutdown_background();
     ended
@@ -69,6 +74,7 @@ struct Session {
     parked: Option<Handle>,
     fetch: Option<UnboundedReceiver<FetchEvent>>,
     tools: Option<ToolHandle>,
+    sessions: Option<SessionHandle>,
     errands: Errands,
     signals: Signals,
     clock: Clock,
@@ -97,13 +103,19 @@ enum Wake {
     Engine(Option<Vec<EngineEvent>>),
     Fetch(Option<FetchEvent>),
     Tools(Option<ToolEvent>),
+    Sessions(Option<SessionEvent>),
     Errand(Message),
     Panic(String),
     Timer,
 }
 
 impl Session {
-    async fn run(app: App, models: Box<dyn Models>, tools: Option<ToolHandle>) -> anyhow::Result<Ended> {
+    async fn run(
+        app: App,
+        models: Box<dyn Models>,
+        tools: Option<ToolHandle>,
+        sessions: Option<SessionHandle>,
+    ) -> anyhow::Result<Ended> {
         // Before the first signal can come.
         let signals = Signals::new()?;
         let screen = Screen::open(Outlet::new(std::io::stdout()), Viewport::Fullscreen)?;
@@ -117,6 +129,7 @@ impl Session {
             parked: None,
             fetch: None,
             tools,
+            sessions,
             errands: Errands::default(),
             signals,
             clock: Clock::wall(),
@@ -140,6 +153,7 @@ impl Session {
             // The terminal is the person's again; what is to be kept is still written.
             handle.shut_down(LEAVING);
         }
+        session.tell_saved();
         let ended = result?;
         left?;
         Ok(ended)
@@ -152,6 +166,8 @@ impl Session {
         // The first picture does not wait for a look at the disk.
         self.draw()?;
         self.carry_out(Effect::ListModels)?;
+        let resumed = update::resume(&mut self.app);
+        resumed.into_iter().try_for_each(|effect| self.carry_out(effect))?;
         loop {
             if let Some(ended) = self.ended {
                 return Ok(ended);
@@ -165,6 +181,7 @@ impl Session {
                 Wake::Engine(events) => self.engine_events(events)?,
                 Wake::Fetch(event) => self.fetch_event(event)?,
                 Wake::Tools(event) => self.tool_event(event)?,
+                Wake::Sessions(event) => self.session_event(event)?,
                 Wake::Panic(what) => self.handle_message(Message::Panicked(what))?,
                 Wake::Errand(message) => self.handle_message(message)?,
                 Wake::Timer => self.time_passed()?,
@@ -209,6 +226,7 @@ impl Session {
             events = next_events(&mut self.handle) => Wake::Engine(events),
             event = next_fetch(&mut self.fetch) => Wake::Fetch(event),
             event = next_tool(&mut self.tools) => Wake::Tools(event),
+            event = next_session(&mut self.sessions) => Wake::Sessions(event),
             Some(message) = self.errands.next() => Wake::Errand(message),
             Some(what) = panicked.recv() => Wake::Panic(what),
             () = at(timer) => Wake::Timer,
@@ -328,6 +346,30 @@ impl Session {
         self.handle_message(Message::Tools(event))
     }
 
+    fn session_event(&mut self, event: Option<SessionEvent>) -> anyhow::Result<()> {
+        let event = event.unwrap_or_else(|| {
+            self.sessions = None;
+            self.app.options.sessions.on = false;
+            SessionEvent::Trouble("not saved: the keeper of the sessions ended".into())
+        });
+        self.handle_message(Message::Sessions(event))
+    }
+
+    /// The last words, where the screen was: whether what was said is saved.
+    fn tell_saved(&mut self) {
+        let Some(sessions) = self.sessions.take() else { return };
+        for event in sessions.shut_down(LEAVING) {
+            let _ = update::update(&mut self.app, Message::Sessions(event), self.clock.now());
+        }
+        let words = match (&self.app.sessions.trouble, self.app.sessions.saved) {
+            (Some(why), _) => sanitize::visible(why).into_owned(),
+            (None, true) => "saved; glassbox -c resumes".to_owned(),
+            (None, false) => return,
+        };
+        // The terminal may be gone.
+        let _ = writeln!(std::io::stderr(), "{words}");
+    }
+
     fn handle_message(&mut self, message: Message) -> anyhow::Result<()> {
         self.dirty = true;
         let effects = update::update(&mut self.app, message, self.clock.now());
@@ -352,6 +394,12 @@ impl Session {
                 if let Some(tools) = &self.tools {
                     // A dead keeper shows itself by the end of its events.
                     let _ = tools.commands.send(command);
+                }
+            }
+            Effect::Sessions(command) => {
+                if let Some(sessions) = &self.sessions {
+                    // A dead keeper shows itself by the end of its events.
+                    let _ = sessions.commands.send(command);
                 }
             }
             Effect::Open(name) => self.open(&name)?,
@@ -449,6 +497,13 @@ async fn next_fetch(fetch: &mut Option<UnboundedReceiver<FetchEvent>>) -> Option
 async fn next_tool(tools: &mut Option<ToolHandle>) -> Option<ToolEvent> {
     match tools {
         Some(tools) => tools.events.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_session(sessions: &mut Option<SessionHandle>) -> Option<SessionEvent> {
+    match sessions {
+        Some(sessions) => sessions.events.recv().await,
         None => std::future::pending().await,
     }
 }

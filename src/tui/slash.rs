@@ -48,6 +48,14 @@ pub enum Slash {
     Schema,
     Grammar,
     Regex,
+    Sessions,
+    Rename,
+    Save,
+    Duplicate,
+    Export,
+    Import,
+    Tab,
+    New,
 }
 
 macro_rules! spec {
@@ -62,7 +70,15 @@ pub const COMMANDS: &[Spec] = &[
     spec!("set", [], "[NAME VALUE]", Set, "parameters and the scheduler"),
     spec!("parallel", [], "K [TEXT]", Parallel, "K answers at once, or to A | B"),
     spec!("beam", [], "[WIDTH … | off]", Beam, "answer by beam search"),
-    spec!("clear", ["new"], "", Clear, "start a new chat"),
+    spec!("clear", [], "", Clear, "start anew in this tab"),
+    spec!("new", [], "", New, "a new chat in a new tab"),
+    spec!("tab", ["tabs"], "[new|close|N]", Tab, "open chats"),
+    spec!("sessions", ["load"], "[WORDS]", Sessions, "earlier chats; words search them"),
+    spec!("rename", ["title"], "[TITLE]", Rename, "what this chat is called"),
+    spec!("duplicate", [], "", Duplicate, "this chat once more, in a tab"),
+    spec!("save", [], "", Save, "where this chat is saved"),
+    spec!("export", [], "[md|json FILE]", Export, "this chat to a file"),
+    spec!("import", [], "FILE", Import, "a chat from Markdown or JSON"),
     spec!("regen", ["regenerate", "retry"], "", Regenerate, "answer the last message anew"),
     spec!("edit", [], "[N]", Edit, "say a message differently"),
     spec!("version", ["versions"], "[N|next|prev]", Version, "another version of a message"),
@@ -113,6 +129,11 @@ pub fn read(line: &str) -> Line<'_> {
         return Line::Message(rest);
     }
     let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    // `/export! FILE`: what is behind the name is told to the command.
+    let (name, arguments) = match name.strip_suffix('!') {
+        Some(name) if !name.is_empty() => (name, &rest[name.len()..]),
+        _ => (name, arguments),
+    };
     match COMMANDS.iter().find(|spec| spec.name == name || spec.aliases.contains(&name)) {
         Some(spec) => Line::Command(spec.command, arguments.trim()),
         None => Line::Unknown { name, nearest: nearest(name) },

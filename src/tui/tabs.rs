@@ -86,8 +86,18 @@ impl App {
         self.came_into_view();
     }
 
+    /// Takes the chat in view away; false where it is the only one.
+    pub fn close_tab(&mut self) -> bool {
+        let closed = self.tabs.close(&mut self.chat).is_some();
+        if closed {
+            self.came_into_view();
+        }
+        closed
+    }
+
     fn came_into_view(&mut self) {
         self.chat.unread = false;
+        self.token = None;
         let draft = std::mem::take(&mut self.chat.draft);
         self.composer.replace(&draft);
         self.completion = 0;

@@ -116,6 +116,11 @@ impl Theme {
         self.styles.get(&role).copied().unwrap_or_default()
     }
 
+    /// Roles differ by colour, not by weight alone.
+    pub fn has_colours(&self) -> bool {
+        self.style(Role::Accent).fg.is_some()
+    }
+
     /// The colour of the `index`-th sequence.
     pub fn sequence(&self, index: usize) -> Style {
         self.style(SEQUENCE_HUES[index % SEQUENCE_HUES.len()])

@@ -5,6 +5,7 @@ mod commands;
 mod guided;
 mod real_model;
 mod run;
+mod sessions;
 
 use std::io::Write;
 use std::path::PathBuf;

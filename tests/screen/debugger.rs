@@ -266,7 +266,7 @@ fn the_kv_panel_shows_tiers_memory_sharing_and_what_just_happened() {
         for wanted in [
             "host 1,234/4,096 · hits 80.0% · stored 2,000 · evicted 3",
             "disk 9,000/65,536",
-            "saved by sharing 2 blocks",
+            "by sharing 2 blocks",
             "weights 96 MB · KV 755 MB · left 6.50 GB · workspace 40 MB",
             "shared by 3",
             "1 #0 of ",

@@ -52,7 +52,7 @@ fn the_models_are_listed_with_what_fits_and_one_key_switches() {
             total: 400_000_000,
         }]));
         let picture = desk.picture();
-        assert!(picture.contains("loading 50% · 200 MB/s · 1.0 s left"), "{picture}");
+        assert!(picture.contains("loading 50% · 200 MB/s · 1 s left"), "{picture}");
         assert!(picture.contains("smollm2-135m stays if this fails"), "{picture}");
         snapshot("switching", &desk);
         desk.say("hello");
@@ -132,8 +132,8 @@ fn a_models_own_defaults_hold_from_when_it_is_ready_but_not_over_what_was_set() 
     desk.tell(Message::Engine(vec![Event::Ready(Box::new(other()))]));
     assert_eq!((desk.app.params.temperature, desk.app.params.top_k), (0.3, 3));
     let picture = desk.picture();
-    assert!(picture.contains("for this model: temperature 0.3, a system prompt"), "{picture}");
-    assert!(picture.contains("as set in this session stays top_k"), "{picture}");
+    assert!(picture.contains("for this model: temperature 0.3, a system prompt; as"), "{picture}");
+    assert!(picture.contains("stays top_k"), "{picture}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn weather() -> OfferedTool {
 }
 
 /// A desk with one tool, and a keeper that is played by hand.
-fn with_tool(options: ScreenOptions, size: (u16, u16)) -> Desk {
+pub fn with_tool(options: ScreenOptions, size: (u16, u16)) -> Desk {
     let mut desk = Desk::with(options, size);
     desk.tell(Message::Models(catalogue(true)));
     desk.tell(Message::Engine(vec![Event::Ready(Box::new(model_info()))]));
@@ -29,13 +29,13 @@ fn tool_commands(desk: &Desk) -> Vec<ToolCommand> {
     desk.effects.iter().filter_map(of_tools).collect()
 }
 
-fn runs(desk: &Desk) -> Vec<(CallId, RunHow)> {
+pub fn runs(desk: &Desk) -> Vec<(CallId, RunHow)> {
     let run = |c: ToolCommand| if let ToolCommand::Run { id, how } = c { Some((id, how)) } else { None };
     tool_commands(desk).into_iter().filter_map(run).collect()
 }
 
 /// Answers every call that waits to be prepared.
-fn prepare(desk: &mut Desk, dry_run: bool) {
+pub fn prepare(desk: &mut Desk, dry_run: bool) {
     for command in tool_commands(desk) {
         let ToolCommand::Prepare { id, call } = command else { continue };
         let arguments: serde_json::Value = serde_json::from_str(&call.arguments).unwrap();
@@ -46,7 +46,7 @@ fn prepare(desk: &mut Desk, dry_run: bool) {
     }
 }
 
-fn give_back(desk: &mut Desk, id: CallId, text: &str) {
+pub fn give_back(desk: &mut Desk, id: CallId, text: &str) {
     let end = ToolEnd::Exited { exit_status: 0 };
     let result = ToolResult { text: text.into(), end, took_ms: 12.0 };
     desk.tell(Message::Tools(ToolEvent::Finished { id, result }));
@@ -62,7 +62,7 @@ fn asked(text: &str, size: (u16, u16)) -> Desk {
 }
 
 /// Looks at the question for as long as it takes.
-fn read(desk: &mut Desk) {
+pub fn read(desk: &mut Desk) {
     desk.frame();
     desk.wait(300);
 }

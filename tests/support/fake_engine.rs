@@ -3,6 +3,8 @@
 
 #[path = "fake_debugger.rs"]
 mod debugger;
+#[path = "fake_inspect.rs"]
+mod inspect;
 #[path = "fake_script.rs"]
 mod script;
 #[path = "fake_whatif.rs"]
@@ -43,6 +45,8 @@ pub struct FakeEngine {
     kv_events: Vec<KvEvent>,
     pub tiers: Vec<TierView>,
     pub memory: MemoryPlan,
+    /// Told instead of the tree of what is cached.
+    pub tree: Option<CacheTree>,
 }
 
 pub struct Sequence {
@@ -67,6 +71,7 @@ pub struct Sequence {
     preemptions: u32,
     arrived: u64,
     first: Option<u64>,
+    priority: i32,
 }
 
 impl Default for FakeEngine {
@@ -90,6 +95,7 @@ impl Default for FakeEngine {
             kv_events: Vec::new(),
             tiers: Vec::new(),
             memory: MemoryPlan::default(),
+            tree: None,
         }
     }
 }
@@ -118,9 +124,10 @@ impl FakeEngine {
                 self.allowed += n;
                 Vec::new()
             }
-            Command::Count(count) => vec![self.count(&count)],
+            Command::SetPriority(wanted) => self.set_priority(wanted),
+            Command::Inspect(what) => self.inspect(what),
             Command::WhatIf(asked) => self.what_if(*asked),
-            Command::SetPriority(_) | Command::Inspect(_) => Vec::new(),
+            Command::Count(count) => vec![self.count(&count)],
             Command::Focus(_) | Command::ResetPrefixCache | Command::Shutdown => Vec::new(),
             Command::Fork(request) => self.fork(&request),
             Command::Break(on) => {
@@ -172,7 +179,7 @@ impl FakeEngine {
             block_size: BLOCK,
             bytes_per_block: BLOCK * 23_040,
             blocks: self.blocks.clone(),
-            free: BLOCKS - owned - cached,
+            free: self.blocks.len() - owned - cached,
             cached,
             owned,
             tiers: self.tiers.clone(),
@@ -192,7 +199,7 @@ impl FakeEngine {
             blocks: s.blocks.clone(),
             params: s.params.clone(),
             preemptions: s.preemptions,
-            priority: 0,
+            priority: s.priority,
         };
         Snapshot {
             step: self.step,
@@ -291,6 +298,7 @@ impl FakeEngine {
             preemptions: 0,
             arrived: self.step,
             first: None,
+            priority: 0,
         }
     }
 

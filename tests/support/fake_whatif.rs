@@ -46,6 +46,7 @@ fn draw(recorded: &SamplingTrace, params: &SamplingParams, seed: u64) -> Samplin
         phrases: &Phrases::default(),
         state: SamplerState::default(),
         draw: true,
+        keep: None,
         target: None,
         top: 0,
         beams: 0,

@@ -5,8 +5,8 @@
 
 use super::engine;
 use crate::protocol::{
-    CallId, FinishReason, OfferedTool, RunHow, SeqId, ServerState, TOOL_ROUNDS, ToolCall, ToolCommand,
-    ToolEnd, ToolEvent, ToolList, ToolResult,
+    CallId, FinishReason, OfferedTool, PlannedCall, RunHow, SeqId, ServerState, TOOL_ROUNDS, ToolCall,
+    ToolCommand, ToolEnd, ToolEvent, ToolList, ToolResult,
 };
 use crate::tui::app::{App, Effect};
 use crate::tui::calls::{Call, CallState, Question, Reply};
@@ -60,22 +60,46 @@ fn named(call: &ToolCall, id: CallId) -> String {
 pub fn event(app: &mut App, event: ToolEvent, effects: &mut Vec<Effect>) {
     match event {
         ToolEvent::Tools(list) => listed(app, *list),
-        ToolEvent::Prepared { id, planned } => {
-            let Some(call) = app.chat.call_mut(id).filter(|call| call.state == CallState::Checking) else {
-                return;
-            };
-            match planned {
-                Ok(plan) => (call.plan, call.state) = (Some(plan), CallState::Planned),
-                Err(why) => call.end(ToolResult::not_run(ToolEnd::Invalid, why)),
-            }
-        }
-        ToolEvent::Finished { id, result } => {
+        ToolEvent::Prepared { id, planned } => in_chat_of(app, id, |app| prepared(app, id, planned)),
+        ToolEvent::Finished { id, result } => in_chat_of(app, id, |app| {
             if let Some(call) = app.chat.call_mut(id).filter(|call| !call.is_done()) {
                 call.end(result);
             }
-        }
+        }),
     }
+    go_on_everywhere(app, effects);
+}
+
+fn prepared(app: &mut App, id: CallId, planned: Result<PlannedCall, String>) {
+    let Some(call) = app.chat.call_mut(id).filter(|call| call.state == CallState::Checking) else { return };
+    match planned {
+        Ok(plan) => (call.plan, call.state) = (Some(plan), CallState::Planned),
+        Err(why) => call.end(ToolResult::not_run(ToolEnd::Invalid, why)),
+    }
+}
+
+/// Which chat a call is of.
+fn tab_of(app: &App, id: CallId) -> Option<usize> {
+    let has_it = |turn: &Turn| turn.calls.iter().any(|call| call.id == id);
+    app.tab_of(|chat| chat.turns().rev().any(has_it))
+}
+
+/// Lets something happen in the chat of a call, in view or not.
+fn in_chat_of(app: &mut App, id: CallId, then: impl FnOnce(&mut App)) {
+    let Some(tab) = tab_of(app, id) else { return };
+    let active = app.tabs.active();
+    app.in_tab(tab, |app| {
+        app.chat.unread |= tab != active;
+        then(app);
+    });
+}
+
+/// The chat in view asks first.
+fn go_on_everywhere(app: &mut App, effects: &mut Vec<Effect>) {
     go_on(app, effects);
+    for tab in 0..app.tabs.len() {
+        app.in_tab(tab, |app| go_on(app, effects));
+    }
 }
 
 /// The next call is asked about, or run; after the last one the results are sent.
@@ -105,9 +129,13 @@ fn run(app: &mut App, id: CallId, how: RunHow, effects: &mut Vec<Effect>) {
 
 /// Refuses what is asked, ends what runs, and sends nothing back before the person's next message.
 pub fn stop(app: &mut App, effects: &mut Vec<Effect>) {
-    app.tools.question = None;
     let Some(turn) = app.chat.pending_mut() else { return };
     turn.held = true;
+    // The question may be another chat's.
+    let asked = app.tools.question.as_ref().map(|question| question.call);
+    if turn.calls.iter().any(|call| Some(call.id) == asked) {
+        app.tools.question = None;
+    }
     for call in turn.calls.iter_mut().filter(|call| !call.is_done()) {
         effects.push(Effect::Tools(ToolCommand::Cancel(call.id)));
         call.end(match call.state {
@@ -126,8 +154,10 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
     match (app.keymap.question_action(key), app.keymap.action(key, app.focus)) {
         (Some(Action::Answer(reply)), _) => answer(app, reply, effects),
         (_, Some(Action::Escape)) => {
-            stop(app, effects);
+            let call = question.call;
+            in_chat_of(app, call, |app| stop(app, effects));
             app.say("refused; write what to do instead");
+            go_on_everywhere(app, effects);
         }
         _ if is_writing(key) => {
             question.disturbed(now);
@@ -167,8 +197,10 @@ pub fn answer(app: &mut App, reply: Reply, effects: &mut Vec<Effect>) {
         (Reply::DryRun, false) => decided(app, id, Some(RunHow::DryRun), effects),
         (Reply::Refuse, false) => decided(app, id, None, effects),
         (Reply::Once, true) => {
-            let name = app.chat.call_mut(id).map(|call| call.call.name.clone());
-            app.tools.always.extend(name);
+            in_chat_of(app, id, |app| {
+                let name = app.chat.call_mut(id).map(|call| call.call.name.clone());
+                app.tools.always.extend(name);
+            });
             decided(app, id, Some(RunHow::AsDeclared), effects);
         }
         (Reply::DryRun | Reply::Always | Reply::Up | Reply::Down, _) => {}
@@ -177,7 +209,7 @@ pub fn answer(app: &mut App, reply: Reply, effects: &mut Vec<Effect>) {
 
 fn decided(app: &mut App, id: CallId, how: Option<RunHow>, effects: &mut Vec<Effect>) {
     app.tools.question = None;
-    match how {
+    in_chat_of(app, id, |app| match how {
         Some(how) => run(app, id, how, effects),
         None => {
             effects.push(Effect::Tools(ToolCommand::Cancel(id)));
@@ -186,6 +218,9 @@ fn decided(app: &mut App, id: CallId, how: Option<RunHow>, effects: &mut Vec<Eff
             }
             go_on(app, effects);
         }
+    });
+    if how.is_none() || app.tabs.len() > 1 {
+        go_on_everywhere(app, effects);
     }
 }
 

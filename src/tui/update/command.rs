@@ -2,7 +2,7 @@
 
 use super::{
     attach, branch, calls, compare, debug, engine, fork, guided, keys, models, params, presets, resume,
-    scheduling, take,
+    scheduling, sessions, tabs, take,
 };
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
@@ -21,6 +21,14 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         Slash::Help => app.overlay = Some(Overlay::Help { scroll: 0 }),
         Slash::Exit => effects.push(Effect::Quit),
         Slash::Clear => new_chat(app, effects),
+        Slash::New => tabs::open(app),
+        Slash::Tab => tabs::command(app, arguments, effects),
+        Slash::Sessions => sessions::list(app, arguments, effects),
+        Slash::Rename => sessions::rename(app, arguments),
+        Slash::Save => sessions::tell(app),
+        Slash::Duplicate => sessions::duplicate(app),
+        Slash::Export => sessions::export(app, arguments, effects),
+        Slash::Import => sessions::import(app, arguments, effects),
         Slash::Model => {
             effects.push(Effect::ListModels);
             models::choose(app, arguments, effects);
@@ -101,7 +109,9 @@ pub fn step(app: &mut App, n: u32, effects: &mut Vec<Effect>) {
 
 fn new_chat(app: &mut App, effects: &mut Vec<Effect>) {
     keys::stop(app, effects);
-    app.chat = Chat { thoughts_open: app.chat.thoughts_open, ..Chat::default() };
+    sessions::leave_chat(app, effects);
+    let system = app.chat.system.take();
+    app.chat = Chat { system, thoughts_open: app.chat.thoughts_open, ..Chat::default() };
     app.chat.scroll = None;
 }
 

@@ -172,9 +172,9 @@ fn one(app: &mut App, event: Event, effects: &mut Vec<Effect>) {
         }
         Event::Rewound => super::replay::rewound(app),
         Event::PromptLogprobs { .. } | Event::Kv(_) => {}
-        Event::Counted { ticket, tokens } => super::counting::counted(app, *ticket, tokens),
+        Event::Inspected(answer) => super::kv::told(app, answer.clone()),
         Event::WhatIf(answer) => sampling::answered(app, answer),
-        Event::Inspected(_) => {}
+        Event::Counted { ticket, tokens } => super::counting::counted(app, *ticket, tokens),
         Event::Token { seq, token } => {
             let index = app.chat.answer_mut(*seq).map_or(0, |answer| answer.tokens);
             app.parsed.push(ParsedToken {
@@ -211,6 +211,7 @@ fn deliver(app: &mut App, seq: SeqId, event: &Event) {
 }
 
 fn ready(app: &mut App, info: Box<ModelInfo>, effects: &mut Vec<Effect>) {
+    app.panels.kv.forget();
     let reason =
         if info.device_reason.is_empty() { String::new() } else { format!(": {}", info.device_reason) };
     let kv = format!("{} KV blocks of {}", format::count(info.kv_blocks as u64), info.block_size);

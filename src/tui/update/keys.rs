@@ -1,10 +1,12 @@
 //! What keys do.
 
 use super::{
-    attach, branch, calls, command, counting, engine, models, overlay, params, replay, sampling, scheduling,
+    attach, branch, branches, calls, command, counting, engine, kv, models, overlay, params, replay,
+    requests, sampling, scheduling, sessions, tabs,
 };
 use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
+use crate::tui::branches::has_branches;
 use crate::tui::keymap::Action;
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::{Panel, SizeClass};
@@ -14,6 +16,8 @@ use std::time::Duration;
 
 /// A second press within this counts as a second press.
 const TWICE: Duration = Duration::from_millis(1_500);
+/// Steps that a page key goes back or forth.
+const STRIDE: isize = 10;
 /// Sent by Enter on an empty input before anything was said.
 pub const EXAMPLE: &str = "Why is the sky blue?";
 
@@ -83,8 +87,14 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::Suspend => effects.push(Effect::Suspend),
         Action::Redraw => effects.push(Effect::Redraw),
         Action::Palette => overlay::palette(app),
-        Action::NextTab => app.switch_tab((app.tabs.active() + 1) % app.tabs.len()),
-        Action::PreviousTab => app.switch_tab((app.tabs.active() + app.tabs.len() - 1) % app.tabs.len()),
+        Action::NextTab | Action::PreviousTab | Action::CloseTab if tabs::belongs_to_the_draft(app, key) => {
+            app.composer.key(key);
+        }
+        Action::NextTab => tabs::go_by(app, 1),
+        Action::PreviousTab => tabs::go_by(app, app.tabs.len() - 1),
+        Action::NewTab => tabs::open(app),
+        Action::CloseTab => tabs::close(app, effects),
+        Action::Sessions => sessions::list(app, "", effects),
         Action::Help => overlay::toggle_help(app),
         Action::ToggleThoughts => app.chat.thoughts_open = !app.chat.thoughts_open,
         Action::ChooseModel => command::run(app, slash::Slash::Model, "", effects),
@@ -101,8 +111,8 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::NextFocus if completing => complete(app, effects),
         Action::NextFocus => move_focus(app, 1),
         Action::PreviousFocus => move_focus(app, -1),
-        Action::PageUp => scroll(app, -(page(app) as isize)),
-        Action::PageDown => scroll(app, page(app) as isize),
+        Action::PageUp => page_by(app, -1),
+        Action::PageDown => page_by(app, 1),
         Action::ScrollTop => app.chat.scroll = Some(0),
         Action::ScrollBottom => app.chat.scroll = None,
         Action::HistoryBack if completing => move_completion(app, -1),
@@ -135,6 +145,21 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::AddBreakpoint => begin_command(app, "/break "),
         Action::BeginCommand => begin_command(app, "/"),
         Action::Answer(reply) => calls::answer(app, reply, effects),
+        Action::NextColours => kv::next_colours(app),
+        Action::ToggleDense => kv::toggle_dense(app),
+        Action::ToggleTree => kv::toggle_tree(app),
+        Action::Fold if app.panels.kv.tree => app.panels.kv.fold(),
+        Action::Fold if key.code == KeyCode::Char(' ') => hold(app, !app.paused, effects),
+        Action::Fold => {}
+        Action::NextRow => requests::choose(app, 1),
+        Action::PreviousRow => requests::choose(app, -1),
+        Action::Inspect if app.panels.batch.settings => begin_typing(app, key),
+        Action::Inspect => requests::inspect(app),
+        Action::CancelRequest => requests::cancel(app, effects),
+        Action::RaisePriority => requests::reprioritise(app, 1, effects),
+        Action::LowerPriority => requests::reprioritise(app, -1, effects),
+        Action::TraceRow => requests::trace(app, effects),
+        Action::GoToBranch => branches::go(app),
         Action::Down | Action::Up | Action::First | Action::Last | Action::Decrease | Action::Increase => {
             in_panel(app, action, effects)
         }
@@ -323,6 +348,19 @@ fn page(app: &App) -> usize {
     app.shown.get().1.saturating_sub(2).max(1)
 }
 
+/// A page of the panel in focus that has pages, else of the transcript.
+fn page_by(app: &mut App, direction: isize) {
+    match app.focus {
+        Focus::Panel(Panel::Kv) if app.overlay.is_none() => kv::page(app, direction),
+        Focus::Panel(Panel::Batch) if app.overlay.is_none() && !app.panels.batch.settings => {
+            let last = app.meter.steps.len().saturating_sub(1);
+            let back = &mut app.panels.batch.step_back;
+            *back = back.saturating_add_signed(-direction * STRIDE).min(last);
+        }
+        _ => scroll(app, direction * page(app) as isize),
+    }
+}
+
 pub fn scroll(app: &mut App, by: isize) {
     if let Some(Overlay::Help { scroll }) = &mut app.overlay {
         *scroll = scroll.saturating_add_signed(by);
@@ -354,20 +392,23 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
             Action::Increase => sampling::nudge(app, 1.0, effects),
             _ => app.panels.sampling.param = moved(app.panels.sampling.param, action, 1, PARAMS.len()),
         },
-        Panel::Kv => {
-            let blocks = app.snapshot.kv.blocks.len();
-            let row = app.kv_row.get();
-            app.panels.kv.block = moved(app.panels.kv.block, action, row, blocks);
-        }
+        Panel::Kv => kv::moved(app, action),
         Panel::Batch if app.panels.batch.settings => match action {
             Action::Decrease => scheduling::nudge(app, false, effects),
             Action::Increase => scheduling::nudge(app, true, effects),
             _ => app.panels.batch.setting = moved(app.panels.batch.setting, action, 1, SCHEDULING.len()),
         },
         Panel::Batch => {
+            // Left on the strip is older, as down in the list is.
+            let action = match action {
+                Action::Decrease => Action::Down,
+                Action::Increase => Action::Up,
+                other => other,
+            };
             let steps = app.meter.steps.len();
             app.panels.batch.step_back = moved(app.panels.batch.step_back, action, 1, steps);
         }
+        Panel::Beams if has_branches(&app.chat) => branches::moved(app, action),
         Panel::Beams | Panel::Reasoning | Panel::Metrics => {
             app.panels.scroll = moved(app.panels.scroll, action, 1, app.parsed.len().max(64));
         }
@@ -375,7 +416,7 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
 }
 
 /// `at` after a movement among `length` places, `row` of them in a row.
-fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
+pub fn moved(at: usize, action: Action, row: usize, length: usize) -> usize {
     let to = match action {
         Action::Down => at.saturating_add(row),
         Action::Up => at.saturating_sub(row),

@@ -2,6 +2,7 @@
 
 pub mod attach;
 mod branch;
+mod branches;
 mod calls;
 mod command;
 mod compare;
@@ -11,15 +12,20 @@ mod engine;
 mod fork;
 mod guided;
 mod keys;
+mod kv;
 mod models;
 mod mouse;
 mod overlay;
 mod params;
 mod presets;
 mod replay;
+mod requests;
 mod resume;
 mod sampling;
 mod scheduling;
+mod session_list;
+mod sessions;
+mod tabs;
 mod take;
 
 pub use keys::EXAMPLE;
@@ -38,11 +44,14 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         app.flash = None;
     }
     let mut effects = Vec::new();
+    // Snapshots change no chat, and come often.
+    let may_change = !matches!(message, Message::Snapshot(_));
     match message {
         Message::Key(key) => keys::key(app, key, &mut effects),
         Message::Mouse(event) => mouse::event(app, event, &mut effects),
         Message::Paste(text) => keys::paste(app, &text),
         Message::Tools(event) => calls::event(app, event, &mut effects),
+        Message::Sessions(event) => sessions::event(app, event),
         Message::Resize(width, height) => resize(app, width, height),
         Message::Models(choices) => models::listed(app, choices, &mut effects),
         Message::Engine(events) => engine::events(app, events, &mut effects),
@@ -73,6 +82,19 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
     }
     attach::follow(app, &mut effects);
     counting::follow(app, &mut effects);
+    kv::ask(app, &mut effects);
+    if may_change {
+        sessions::save(app, &mut effects);
+    }
+    effects
+}
+
+/// At the start: goes on with the session that was asked for.
+pub fn resume(app: &mut App) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    if let Some(which) = app.options.sessions.resume.take() {
+        sessions::resume(app, which, &mut effects);
+    }
     effects
 }
 

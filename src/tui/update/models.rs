@@ -9,6 +9,7 @@ use crate::tui::meter::Meter;
 use crate::tui::overlay::Overlay;
 use crate::tui::picker::{Choice, Item, Picker};
 use crate::tui::port::{FetchEvent, MemoryNeed, ModelChoice};
+use crate::tui::sanitize;
 
 /// As the list of models is called.
 const TITLE: &str = "models";
@@ -44,7 +45,7 @@ pub fn listed(app: &mut App, choices: Vec<ModelChoice>, effects: &mut Vec<Effect
 /// `/model`: without a name, what there is.
 pub fn choose(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
     if name.is_empty() {
-        app.overlay = Some(Overlay::Picker(Box::new(Picker::new(TITLE, items(app)))));
+        app.overlay = Some(Overlay::Picker(Box::new(Picker::new(title(app), items(app)))));
         return;
     }
     let (name, is_sure) = name.strip_suffix('!').map_or((name, false), |name| (name, true));
@@ -188,7 +189,7 @@ pub fn open(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
 
 /// The one before is kept aside until this one is ready.
 pub fn opening(app: &mut App, name: String, effects: &mut Vec<Effect>) {
-    super::engine::close_answers(app, "the model was changed");
+    end_answers(app);
     let loading = ModelState::Loading {
         name: name.clone(),
         stage: LoadStage::Reading,
@@ -232,41 +233,66 @@ pub fn open_failed(app: &mut App, name: String, why: &str) {
     }
 }
 
-/// The model in use is given up.
-fn closed(app: &mut App) {
+fn end_answers(app: &mut App) {
     for tab in 0..app.tabs.len() {
         app.in_tab(tab, |app| super::engine::close_answers(app, "the model was changed"));
     }
+}
+
+/// The model in use is given up.
+fn closed(app: &mut App) {
+    end_answers(app);
     app.model = ModelState::None;
     app.before = None;
 }
 
 /// The list while it is open: what is free and what is on disk may have changed.
 fn relist(app: &mut App) {
-    let items = items(app);
+    let (title, items) = (title(app), items(app));
     if let Some(Overlay::Picker(picker)) = &mut app.overlay
-        && picker.title == TITLE
+        && picker.title.starts_with(TITLE)
     {
+        picker.title = title;
         picker.replace(items);
     }
 }
 
 fn items(app: &App) -> Vec<Item> {
     let here = app.ready().map(|info| info.name.as_str());
+    let wide = app.models.iter().map(|m| format::width(&sanitize::one_line(&m.name))).max().unwrap_or(0);
     let item = |m: &ModelChoice| {
         let in_use = Some(m.name.as_str()) == here;
         let mut facts = vec![format::bytes(m.bytes), format!("context {}", format::count(m.context as u64))];
-        facts.extend(m.need.filter(|_| !in_use).map(|need| need.line()));
+        facts.extend(m.need.filter(|_| !in_use).map(|need| format!("needs {}", format::bytes(need.bytes))));
+        let mark = if in_use { "●" } else { " " };
         Item {
-            label: format!("{} {}", if in_use { "●" } else { " " }, m.name),
+            label: format!("{mark} {}", format::pad(&sanitize::one_line(&m.name), wide)),
             detail: facts.join(" · "),
-            note: match m.on_disk {
-                _ if in_use => "in use".into(),
-                true => "on disk".into(),
-                false => "to fetch".into(),
-            },
+            note: note(app, m, in_use),
             choice: Choice::Command(if in_use { String::new() } else { format!("/model {}", m.name) }),
         }
     };
     app.models.iter().map(item).collect()
+}
+
+/// Whether it fits, and where it is.
+fn note(app: &App, m: &ModelChoice, in_use: bool) -> String {
+    if in_use {
+        return "in use".into();
+    }
+    let place = if m.on_disk { "on disk" } else { "to fetch" };
+    match m.need.filter(|need| need.free.is_some()).map(|need| room(app, &need)) {
+        Some(Room::Beside) => format!("fits · {place}"),
+        Some(Room::Instead(_)) => format!("fits alone · {place}"),
+        Some(Room::None) => format!("does not fit · {place}"),
+        None => place.into(),
+    }
+}
+
+/// With what is free for a model, where that is known.
+fn title(app: &App) -> String {
+    match app.models.iter().find_map(|m| m.need?.free) {
+        Some(free) => format!("{TITLE} · {} free", format::bytes(free)),
+        None => TITLE.into(),
+    }
 }

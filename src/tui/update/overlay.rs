@@ -12,6 +12,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
     match &mut app.overlay {
         Some(Overlay::Picker(_)) => pick(app, key, effects),
+        Some(Overlay::Sessions(_)) => super::session_list::key(app, key, effects),
         Some(Overlay::Help { .. }) | None => return false,
     }
     true
@@ -69,6 +70,7 @@ pub fn choose(app: &mut App, choice: Choice, effects: &mut Vec<Effect>) {
         Choice::Tab(tab) => app.switch_tab(tab),
         Choice::Parameter(index) => super::sampling::go_to(app, index),
         Choice::Preset(index) => super::sampling::preset(app, index, effects),
+        Choice::Session(id) => super::sessions::resume(app, crate::protocol::WhichSession::Id(id), effects),
     }
 }
 

@@ -3,7 +3,7 @@
 use ratatui::buffer::Buffer;
 
 /// Each row: what is drawn, and what stands in for it.
-const REPLACEMENTS: [(&str, &str); 25] = [
+const REPLACEMENTS: [(&str, &str); 28] = [
     ("─━╌", "-"),
     ("│┃▎‖", "|"),
     ("╭╮╰╯┌┐└┘├┤┬┴┼", "+"),
@@ -28,6 +28,9 @@ const REPLACEMENTS: [(&str, &str); 25] = [
     ("✂", "x"),
     ("●✓☑◆", "*"),
     ("◇", "o"),
+    ("◈", "@"),
+    ("▲", "^"),
+    ("←", "<"),
     ("×", "x"),
 ];
 

@@ -1,28 +1,33 @@
 //! Panel 3: what did this step do, and why not more? Rows, budget, places, who waits and was
 //! preempted and why, blocks, and where the time went.
 
-use super::{paint, scheduling};
-use crate::protocol::{Phases, RowKind, RowRecord, Slots, StepRecord};
+use super::batch_rows::{self, Rows};
+use super::{batch_strip, paint, request, scheduling};
+use crate::protocol::{Phases, RowKind, Slots, StepRecord};
 use crate::tui::app::App;
 use crate::tui::format;
 use crate::tui::history::{self, Seen};
+use crate::tui::hits::Target;
 use crate::tui::theme::Role;
-use crate::tui::transcript::wrap::wrap;
+use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<Line<'static>> {
+/// Over the list: what the step was, its tokens, where its time went, what it did to the blocks.
+/// Under it: breakpoints, the policy, and the strip of the last steps.
+pub fn lines(app: &App, area: Rect, focused: bool) -> Vec<Line<'static>> {
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
     if app.panels.batch.settings {
         return scheduling::lines(app, (width, height), focused);
     }
     let seen = history::seen(app);
+    if let Some(seq) = app.panels.batch.chosen.filter(|_| app.panels.batch.inspecting) {
+        return request::lines(app, &seen, seq, (width, height));
+    }
     let Some(step) = seen.step else {
-        let mut lines = vec![Line::styled("no step yet: the engine is idle", app.theme.style(Role::Muted))];
-        lines.push(scheduling::policy(app, width));
-        lines.extend(breakpoints(app, width));
-        return lines;
+        return idle(app, &seen, area, focused);
     };
-    let entries = Entries::of(app, step, width);
-    let wanted = entries.height().min(height * 3 / 5);
+    let rows = Rows::of(app, &seen, width, focused);
+    let wanted = rows.height().min(height * 3 / 5);
     let mut left = height.saturating_sub(2 + wanted);
     // The most telling first; each is shown where its room is left.
     let mut fits = |lines: Vec<Line<'static>>| {
@@ -36,14 +41,15 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
     let legend = fits(vec![legend]);
     let blocks = fits(blocks(app, &seen, step, width));
     let policy = fits(vec![scheduling::policy(app, width)]);
-    let throughput = fits(vec![throughput(app, seen.back, width)]);
+    let strip = fits(vec![batch_strip::strip(app, seen.back, width)]);
     let bar = fits(vec![bar]);
+    let cursor = fits(batch_strip::cursor(app, &seen, width).into_iter().collect());
 
-    let mut lines = vec![head(app, step, width), budget(app, step, width)];
+    let mut lines = vec![head(app, step, width), batch_rows::budget(app, step, width)];
     lines.extend([slots, bar, legend, blocks].into_iter().flatten());
-    let foot = breakpoints.len() + policy.len() + throughput.len();
+    let foot = breakpoints.len() + policy.len() + strip.len() + cursor.len();
     let room = height.saturating_sub(lines.len() + foot);
-    let mut body = entries.lines(app, room);
+    let mut body = list(app, rows, Rect { y: area.y + lines.len() as u16, ..area }, room);
     if room >= body.len() + 3 {
         body.push(Line::default());
         let earlier = app.meter.steps.iter().rev().skip(seen.back + 1);
@@ -51,74 +57,32 @@ pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<L
     }
     body.resize(room, Line::default());
     lines.extend(body);
-    lines.extend([breakpoints, policy, throughput].into_iter().flatten());
+    lines.extend([breakpoints, policy, strip, cursor].into_iter().flatten());
     lines
 }
 
-/// What a step did to each sequence, a line or more each.
-struct Entries {
-    rows: Vec<Line<'static>>,
-    /// Who gave way, who waits, what it stopped at.
-    reasons: Vec<Vec<Line<'static>>>,
+/// Before the first step.
+fn idle(app: &App, seen: &Seen, area: Rect, focused: bool) -> Vec<Line<'static>> {
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    let why =
+        if app.paused { "no step yet: the engine is paused" } else { "no step yet: the engine is idle" };
+    let mut lines = vec![Line::styled(why, app.theme.style(Role::Muted))];
+    let rows = Rows::of(app, seen, width, focused);
+    let room = height.saturating_sub(3);
+    lines.extend(list(app, rows, Rect { y: area.y + 1, ..area }, room));
+    lines.push(scheduling::policy(app, width));
+    lines.extend(breakpoints(app, width));
+    lines
 }
 
-impl Entries {
-    fn of(app: &App, step: &StepRecord, width: usize) -> Self {
-        let broke = app
-            .broke
-            .iter()
-            .filter(|broke| broke.step == step.step)
-            // The transcript has it in full.
-            .map(|broke| {
-                cut(reason(app, format!("● breakpoint {}", broke.id), &broke.why, Role::Bad, width), 1)
-            });
-        let preempted = step.preempted.iter().map(|p| {
-            let why = format!("{p} ({} blocks freed)", p.blocks_freed);
-            reason(app, format!("preempted {}", p.seq), &why, Role::Warn, width)
-        });
-        let waiting = step.waiting.iter();
-        let waiting = waiting
-            .map(|w| reason(app, format!("waits {}", w.seq), &w.reason.to_string(), Role::Muted, width));
-        Self {
-            rows: step.rows.iter().map(|row| row_line(app, row, width)).collect(),
-            reasons: preempted.chain(waiting).chain(broke).collect(),
-        }
+/// The list, each line of it a place for the mouse.
+fn list(app: &App, rows: Rows, area: Rect, room: usize) -> Vec<Line<'static>> {
+    let shown = rows.lines(app, room);
+    for (y, (seq, _)) in shown.iter().enumerate() {
+        let line = Rect { y: area.y + y as u16, height: 1, ..area };
+        seq.iter().for_each(|seq| app.hits.note(line, Target::Sequence(*seq)));
     }
-
-    fn height(&self) -> usize {
-        self.rows.len() + self.reasons.iter().map(Vec::len).sum::<usize>()
-    }
-
-    /// In `room` lines. Where not all fit, rows get half, and what is left out is counted.
-    fn lines(mut self, app: &App, room: usize) -> Vec<Line<'static>> {
-        if self.height() <= room {
-            self.rows.extend(self.reasons.into_iter().flatten());
-            return self.rows;
-        }
-        let more =
-            |n: usize, what: &str| Line::styled(format!("and {n} more {what}"), app.theme.style(Role::Muted));
-        let reasons = self.height() - self.rows.len();
-        let for_rows = room.saturating_sub(reasons).max(room / 2);
-        let mut lines = Vec::new();
-        if self.rows.len() > for_rows {
-            let hidden = self.rows.len() - for_rows.saturating_sub(1);
-            self.rows.truncate(for_rows.saturating_sub(1));
-            self.rows.push(more(hidden, "rows"));
-        }
-        lines.append(&mut self.rows);
-        let all = self.reasons.len();
-        for (i, entry) in self.reasons.into_iter().enumerate() {
-            let left = room.saturating_sub(lines.len());
-            let for_more = usize::from(i + 1 < all);
-            if left <= for_more {
-                lines.push(more(all - i, "reasons"));
-                break;
-            }
-            lines.extend(cut(entry, left - for_more));
-        }
-        lines.truncate(room);
-        lines
-    }
+    shown.into_iter().map(|(_, line)| line).collect()
 }
 
 fn head(app: &App, step: &StepRecord, width: usize) -> Line<'static> {
@@ -133,20 +97,9 @@ fn head(app: &App, step: &StepRecord, width: usize) -> Line<'static> {
     }
     let count = |n: usize, what: &str, style| (n > 0).then(|| Span::styled(format!("{n} {what}"), style));
     words.extend(count(step.preempted.len(), "preempted", warn));
+    words.push(Span::styled(format::plural(step.rows.len(), "row"), muted));
     words.extend(count(step.waiting.len(), "waiting", muted));
-    words.extend(count(step.rows.len(), if step.rows.len() == 1 { "row" } else { "rows" }, muted));
     paint::fitting(words, width, &app.theme)
-}
-
-/// Tokens of this step in the step's budget.
-fn budget(app: &App, step: &StepRecord, width: usize) -> Line<'static> {
-    let numbers = format!("{}/{}", step.tokens, step.token_budget);
-    let share = step.tokens as f64 / step.token_budget.max(1) as f64;
-    let wide = width.saturating_sub(numbers.len() + 8);
-    let mut spans = vec![Span::styled("tokens ", app.theme.style(Role::Muted))];
-    spans.extend(paint::bar(share, wide, app.theme.style(Role::Accent), &app.theme));
-    spans.push(Span::styled(format!(" {numbers}"), app.theme.style(Role::Text)));
-    Line::from(spans)
 }
 
 /// Places of the batch: used, kept idle, and free ones each have a shape.
@@ -262,59 +215,5 @@ fn earlier_line(app: &App, step: &StepRecord) -> Line<'static> {
         Span::styled(broke, app.theme.style(Role::Bad)),
         Span::styled(format!("{number} {time}  "), app.theme.style(Role::Muted)),
         Span::styled(what, app.theme.style(role)),
-    ])
-}
-
-/// `1.2 decode   1 tok at 118  " Paris"`.
-fn row_line(app: &App, row: &RowRecord, width: usize) -> Line<'static> {
-    let theme = &app.theme;
-    let (kind, role) = match row.kind {
-        RowKind::Prefill => ("prefill", Role::Warn),
-        RowKind::Decode => ("decode", Role::Text),
-    };
-    let drew = row.sampled.map_or(String::new(), |id| {
-        let known = app.parsed.iter().rev().find(|t| t.seq == row.seq && t.id == id);
-        known.map_or_else(|| format!("#{id}"), |t| format::quoted(&t.text))
-    });
-    let seq = format::pad(&row.seq.to_string(), 4);
-    let counts = format!("{:>3} tok at {:<6}", row.tokens, format::count(row.computed as u64));
-    Line::from(vec![
-        Span::styled("■ ", theme.sequence(App::hue(row.seq))),
-        Span::styled(seq, theme.style(Role::Text)),
-        Span::styled(format::pad(kind, 8), theme.style(role)),
-        Span::styled(counts, theme.style(Role::Muted)),
-        Span::styled(format::fit(&drew, width.saturating_sub(31)), theme.style(Role::Text)),
-    ])
-}
-
-/// At most `most` lines; where there were more, the last says so.
-fn cut(mut lines: Vec<Line<'static>>, most: usize) -> Vec<Line<'static>> {
-    if lines.len() > most {
-        lines.truncate(most);
-        if let Some(last) = lines.last_mut() {
-            last.spans.push(Span::raw(" …"));
-        }
-    }
-    lines
-}
-
-/// Who, and the reason in words, over as many lines as it takes.
-fn reason(app: &App, who: String, why: &str, role: Role, width: usize) -> Vec<Line<'static>> {
-    let line = Line::from(vec![
-        Span::styled(who + ": ", app.theme.style(role)),
-        Span::styled(crate::tui::sanitize::one_line(why), app.theme.style(Role::Muted)),
-    ]);
-    wrap(&line, width, 2)
-}
-
-fn throughput(app: &App, back: usize, width: usize) -> Line<'static> {
-    let rate = app.meter.tokens_per_second(back).map_or("-".into(), format::rate);
-    let numbers = format!(" {rate} tok/s");
-    let values = app.meter.steps.iter().rev().skip(back).rev().map(|s| s.tokens as f64);
-    let line = paint::sparkline(values, width.saturating_sub(numbers.len() + 9));
-    Line::from(vec![
-        Span::styled("per step ", app.theme.style(Role::Muted)),
-        Span::styled(line, app.theme.style(Role::Accent)),
-        Span::styled(numbers, app.theme.style(Role::Text)),
     ])
 }

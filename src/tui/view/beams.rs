@@ -1,13 +1,16 @@
 //! Panel 4: which paths are alive? The tree of open beams with their summed log-probabilities, what
 //! was let go and by how much it lost, the answers found, and the blocks that the beams share.
 
-use super::paint;
+use super::{branches, paint};
 use crate::protocol::{BeamRow, BeamView, EndedView, PrunedView};
 use crate::tui::app::App;
+use crate::tui::branches::has_branches;
 use crate::tui::format;
 use crate::tui::history;
 use crate::tui::sanitize::one_line;
 use crate::tui::theme::Role;
+use crate::tui::transcript::wrap::wrap;
+use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 /// With less room the tree comes first.
@@ -15,16 +18,42 @@ const LOW: usize = 10;
 /// Cells of a number on the right.
 const NUMBER: usize = 8;
 
-pub fn lines(app: &App, (width, height): (usize, usize)) -> Vec<Line<'static>> {
-    let muted = app.theme.style(Role::Muted);
+/// The beams of the newest search, and under them the branches of the conversation: each gets what it
+/// needs, or half.
+pub fn lines(app: &App, area: Rect, focused: bool) -> Vec<Line<'static>> {
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
     let seen = history::seen(app);
-    let Some(view) = seen.snapshot.beams.as_deref() else {
-        let how = match app.beam {
-            Some(beam) => format!("the next message is answered by {} beams", beam.width),
-            None => "no search yet: /beam 4 answers by beam search".to_owned(),
-        };
-        return vec![Line::styled(how, muted)];
+    let is_branched = has_branches(&app.chat);
+    match seen.snapshot.beams.as_deref() {
+        None if is_branched => branches::lines(app, area, focused),
+        None => none(app, width),
+        Some(view) if !is_branched => beams(app, view, (width, height)),
+        Some(view) => {
+            let for_branches = (branches::height(app) + 1).min(height / 2);
+            let mut lines = beams(app, view, (width, height - for_branches));
+            lines.resize(height - for_branches, Line::default());
+            let below = Rect { y: area.y + lines.len() as u16, height: for_branches as u16, ..area };
+            lines.extend(branches::lines(app, below, focused));
+            lines
+        }
+    }
+}
+
+/// How there would be something to see.
+fn none(app: &App, width: usize) -> Vec<Line<'static>> {
+    let muted = app.theme.style(Role::Muted);
+    let beams = match app.beam {
+        Some(beam) => format!("the next message is answered by {} beams", beam.width),
+        None => "no search yet: /beam 4 answers by beam search".to_owned(),
     };
+    let branches = "no branches yet: /fork goes on anew from a token, F3 answers again";
+    [beams, branches.to_owned()]
+        .iter()
+        .flat_map(|text| wrap(&Line::styled(text.clone(), muted), width, 2))
+        .collect()
+}
+
+fn beams(app: &App, view: &BeamView, (width, height): (usize, usize)) -> Vec<Line<'static>> {
     let mut all = head(app, view, width);
     let tree = tree(app, view, width);
     let ended = view.ended.iter().enumerate().map(|(i, ended)| answer(app, i, ended, width));

@@ -4,10 +4,11 @@ use super::paint;
 use crate::protocol::{PlannedAction, ToolCall};
 use crate::tui::app::App;
 use crate::tui::calls::{Call, CallState, Question};
+use crate::tui::chat::Turn;
 use crate::tui::format;
-use crate::tui::sanitize;
 use crate::tui::theme::Role;
 use crate::tui::transcript::wrap::wrap;
+use crate::tui::{sanitize, stored};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
@@ -82,16 +83,27 @@ pub fn question(app: &App, area: Rect, buf: &mut Buffer) {
 }
 
 fn asked_about<'a>(app: &'a App, question: &Question) -> Option<(usize, usize, &'a Call)> {
-    let calls = &app.chat.pending()?.calls;
-    let at = calls.iter().position(|call| call.id == question.call)?;
-    Some((at + 1, calls.len(), &calls[at]))
+    let mut calls = app.tabs.all(&app.chat).filter_map(|chat| Some(&chat.pending()?.calls));
+    calls.find_map(|calls| {
+        let at = calls.iter().position(|call| call.id == question.call)?;
+        Some((at + 1, calls.len(), &calls[at]))
+    })
 }
 
 fn title(app: &App, question: &Question) -> Line<'static> {
     let Some((nth, all, call)) = asked_about(app, question) else { return Line::default() };
     let name = sanitize::one_line(&call.call.name);
     let of = if all > 1 { format!(" {nth} of {all}") } else { String::new() };
-    Line::styled(format!(" tool call{of}: {name} "), app.theme.style(Role::Heading))
+    let whose = elsewhere(app, question).unwrap_or_default();
+    Line::styled(format!(" {whose}tool call{of}: {name} "), app.theme.style(Role::Heading))
+}
+
+/// Which chat asks, if it is not the one in view: `chat 2, Why is the sky…: `.
+fn elsewhere(app: &App, question: &Question) -> Option<String> {
+    let asks = |turn: &Turn| turn.calls.iter().any(|call| call.id == question.call);
+    let tab = app.tab_of(|chat| chat.pending().is_some_and(asks)).filter(|tab| *tab != app.tabs.active())?;
+    let chat = app.tabs.all(&app.chat).nth(tab)?;
+    Some(format!("chat {}, {}: ", tab + 1, format::fit(&sanitize::one_line(&stored::title(chat)), 24)))
 }
 
 fn note(app: &App, question: &Question) -> Line<'static> {

@@ -2,6 +2,7 @@
 
 use super::{draft, paint};
 use crate::tui::app::{App, Focus, ModelState};
+use crate::tui::branches::has_branches;
 use crate::tui::completion;
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::Panel;
@@ -36,6 +37,9 @@ pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
 fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
     match app.overlay {
         Some(Overlay::Help { .. }) => return vec![("Esc", "close"), ("PgUp PgDn", "scroll")],
+        Some(Overlay::Sessions(_)) => {
+            return vec![("↑↓", "choose"), ("Enter", "open"), ("Del", "delete"), ("Esc", "close")];
+        }
         Some(Overlay::Picker(_)) => return vec![("↑↓", "choose"), ("Enter", "take it"), ("Esc", "close")],
         None => {}
     }
@@ -75,6 +79,8 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
         Focus::Panel(panel) => {
             let mut all = vec![("Esc", "back")];
             all.extend(match panel {
+                Panel::Kv if app.panels.kv.tree => vec![("↑↓", "choose"), ("Enter", "fold"), ("t", "map")],
+                Panel::Kv => vec![("←→↑↓", "block"), ("c", "colours"), ("t", "tree")],
                 Panel::Sampling if app.panels.sampling.trial.is_some() => vec![
                     ("a", "use it"),
                     ("←→", "change"),
@@ -90,17 +96,26 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
                     ("t", "stage"),
                     ("w", "what if"),
                 ],
-                Panel::Kv => vec![("←→↑↓", "block")],
                 Panel::Batch if app.panels.batch.settings => {
                     vec![("↑↓", "choose"), ("←→", "change"), ("Enter", "type"), ("e", "step view")]
                 }
+                Panel::Batch if app.panels.batch.chosen.is_some() => vec![
+                    ("J K", "choose"),
+                    ("i", if app.panels.batch.inspecting { "list" } else { "details" }),
+                    ("x", "cancel"),
+                    ("+ -", "priority"),
+                    ("f", "trace"),
+                    ("j k", "steps"),
+                ],
                 Panel::Batch => vec![
                     ("j k", "older newer"),
+                    ("J K", "choose"),
                     ("Space", if app.paused { "resume" } else { "pause" }),
                     ("s", "step"),
                     ("b", "break"),
                     ("e", "settings"),
                 ],
+                Panel::Beams if has_branches(&app.chat) => vec![("j k", "choose"), ("Enter", "go there")],
                 Panel::Beams | Panel::Reasoning | Panel::Metrics => vec![("j k", "scroll")],
             });
             all.extend([("z", "zoom"), ("1-6", "toggle"), ("Tab", "next"), ("?", "help")]);

@@ -5,8 +5,11 @@
 
 mod ascii;
 mod batch;
+mod batch_rows;
+mod batch_strip;
 mod beams;
 mod block;
+mod branches;
 mod calls;
 mod card;
 mod chrome;
@@ -15,6 +18,10 @@ mod header;
 mod help;
 mod input;
 mod kv;
+mod kv_class;
+mod kv_facts;
+mod kv_map;
+mod kv_tree;
 mod metrics;
 mod paint;
 mod panel;
@@ -22,9 +29,11 @@ mod parallel;
 mod parameters;
 mod picker;
 mod reasoning;
+mod request;
 mod sampling;
 mod scheduling;
 mod settle;
+mod tabs;
 mod transcript;
 mod versions;
 mod waterfall;
@@ -57,6 +66,7 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
     match &app.overlay {
         Some(Overlay::Help { scroll }) if class != SizeClass::Tiny => help::draw(app, *scroll, area, buf),
         Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
+        Some(Overlay::Sessions(list)) => picker::draw(app, &list.picker, area, buf),
         _ => {}
     }
     settle::settle(buf);
@@ -69,8 +79,9 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
 fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
     let rows = input::rows(app, area);
     let asked = calls::rows(app, area);
-    let [top, body, sheet, bottom] = Layout::vertical([
+    let [top, row, body, sheet, bottom] = Layout::vertical([
         Constraint::Length(1),
+        Constraint::Length(tabs::rows(app)),
         Constraint::Min(0),
         Constraint::Length(asked),
         Constraint::Length(rows),
@@ -81,6 +92,7 @@ fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
         Some(_) => chrome::footer(app, top, buf),
         None => header::draw(app, top, buf),
     }
+    tabs::draw(app, row, buf);
     transcript::draw(app, body, buf);
     calls::question(app, sheet, buf);
     input::draw(app, bottom, buf)
@@ -89,8 +101,9 @@ fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
 fn full(app: &App, class: SizeClass, area: Rect, buf: &mut Buffer) -> Option<Position> {
     let rows = input::rows(app, area) + 1;
     let asked = calls::rows(app, area);
-    let [top, body, sheet, bottom, last] = Layout::vertical([
+    let [top, row, body, sheet, bottom, last] = Layout::vertical([
         Constraint::Length(1),
+        Constraint::Length(tabs::rows(app)),
         Constraint::Min(0),
         Constraint::Length(asked),
         Constraint::Length(rows),
@@ -98,6 +111,7 @@ fn full(app: &App, class: SizeClass, area: Rect, buf: &mut Buffer) -> Option<Pos
     ])
     .areas(area);
     header::draw(app, top, buf);
+    tabs::draw(app, row, buf);
     chrome::footer(app, last, buf);
     // Before the body: the lines between its columns are joined to the input's rule.
     let inside = chrome::input_frame(app, bottom, buf);

@@ -44,9 +44,9 @@ pub fn draw(app: &App, panel: Panel, area: Rect, buf: &mut Buffer) {
     let size = (usize::from(inside.width), usize::from(inside.height));
     let lines = match panel {
         Panel::Sampling => sampling::lines(app, size, focused),
-        Panel::Kv => kv::lines(app, size, focused),
-        Panel::Batch => batch::lines(app, size, focused),
-        Panel::Beams => beams::lines(app, size),
+        Panel::Kv => kv::lines(app, inside, focused),
+        Panel::Batch => batch::lines(app, inside, focused),
+        Panel::Beams => beams::lines(app, inside, focused),
         Panel::Reasoning => reasoning::lines(app, size),
         Panel::Metrics => metrics::lines(app, size),
     };
