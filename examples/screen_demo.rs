@@ -56,6 +56,11 @@ fn main() -> ExitCode {
         ascii: has("--ascii"),
         theme: after("--theme"),
         model: after("--model"),
+        no_mouse: has("--no-mouse"),
+        reduced_motion: has("--reduced-motion"),
+        layout: after("--layout").map(Into::into),
+        keymap: after("--keymap").map(Into::into),
+        themes: after("--themes").map(Into::into),
         ..ScreenOptions::default()
     };
     let sessions = Some(glassbox::sessions::open(file));

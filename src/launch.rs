@@ -4,8 +4,8 @@
 use crate::archive;
 use crate::config::{
     BenchCommand, Cli, Command, EngineSettings, Format, Given, GrammarArgs, GrammarFlags, InspectCommand,
-    Known, LogitsArgs, ModelsCommand, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs, ScreenArgs,
-    Settings, Sources, TemplateArgs, TokenizeArgs,
+    Known, LogitsArgs, ModelsCommand, Options, Origin, Paths, ReplayArgs, RunArgs, RunTools, ScoreArgs,
+    ScreenArgs, Settings, Sources, TemplateArgs, TokenizeArgs,
 };
 use crate::grammar::{Compiler, GrammarError, State};
 use crate::measure;
@@ -476,11 +476,12 @@ fn paths(json: bool) -> Result<Status, Quit> {
     let paths = context.sources.paths;
     let paths = paths.ok_or_else(|| Quit::new(Status::Failed, "this user has no home folder"))?;
     let (themes, history, tools) = (themes(&paths), history(&paths), tools_file(&paths));
-    let presets = paths.presets();
     let sessions = sessions_file(&paths);
+    let (keymap, layout, presets) = (keymap(&paths), layout(&paths), paths.presets());
     let mut all: Vec<(&str, &Path)> = vec![
         ("config", &paths.config),
         ("themes", &themes),
+        ("keymap", &keymap),
         ("presets", &presets),
         ("tools", &tools),
         ("data", &paths.data),
@@ -488,6 +489,7 @@ fn paths(json: bool) -> Result<Status, Quit> {
         ("models", &context.store.dirs.root),
         ("state", &paths.state),
         ("history", &history),
+        ("layout", &layout),
         ("cache", &paths.cache),
     ];
     all.extend(context.store.dirs.hub_cache.iter().map(|cache| ("hub cache", cache.as_path())));
@@ -500,6 +502,14 @@ fn themes(paths: &Paths) -> PathBuf {
 
 pub fn sessions_file(paths: &Paths) -> PathBuf {
     paths.data.join("sessions.db")
+}
+
+fn keymap(paths: &Paths) -> PathBuf {
+    paths.config.with_file_name("keymap.toml")
+}
+
+fn layout(paths: &Paths) -> PathBuf {
+    paths.state.join("layout.toml")
 }
 
 fn history(paths: &Paths) -> PathBuf {
@@ -517,6 +527,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     flags.extend(args.engine.given());
     flags.extend(args.chat.given());
     flags.extend(args.given());
+    flags.extend(args.ui.given());
     let context = Context::with_preset(flags, args.chat.preset.as_deref())?;
     let resumed = archive::resumed(&args, &context)?;
     let chat_template = args.chat.chat_template.as_deref().map(script::read_file).transpose()?;
@@ -532,6 +543,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     };
     let origins = origins(&settings);
     let Settings { sampling, options, .. } = settings;
+    let ui = look(&options, context.paths());
     let screen = ScreenOptions {
         model,
         system: options.system,
@@ -541,13 +553,10 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
         scheduler: options.engine.scheduler.clone(),
         sessions: resumed.options,
         origins,
-        theme: options.theme,
-        themes: context.paths().map(themes),
-        ascii: options.ascii,
         history: context.paths().map(history),
         tool_rounds: Some(options.tool_rounds),
         fetch_without_asking: args.yes,
-        ..ScreenOptions::default()
+        ..ui
     };
     // The sampling panel shows where each token came from.
     let settings = EngineSettings { trace_candidates: 64, ..options.engine };
@@ -557,6 +566,23 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
         .traced(traces.transpose()?);
     let sessions = sessions::open(screen.sessions.file.clone());
     show(screen, Box::new(models), tools, Some(sessions))
+}
+
+/// What holds for every screen, whatever is behind it.
+fn look(options: &Options, paths: Option<&Paths>) -> ScreenOptions {
+    ScreenOptions {
+        theme: options.theme.clone(),
+        themes: paths.map(themes),
+        background: options.background,
+        ascii: options.ascii,
+        no_mouse: !options.mouse,
+        reduced_motion: options.reduced_motion,
+        notify: options.notify,
+        no_title: !options.window_title,
+        layout: paths.map(layout),
+        keymap: paths.map(keymap),
+        ..ScreenOptions::default()
+    }
 }
 
 /// Of every value that is not built in.
@@ -597,14 +623,10 @@ fn replay(args: &ReplayArgs) -> Result<Status, Quit> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Quit::new(Status::Usage, "the screen needs a terminal"));
     }
-    let context = Context::read(Vec::new())?;
-    let settings = context.settings.options.clone();
+    let context = Context::read(args.ui.given())?;
     let screen = ScreenOptions {
         model: Some(args.file.display().to_string()),
-        theme: settings.theme,
-        themes: context.paths().map(themes),
-        ascii: settings.ascii,
-        ..ScreenOptions::default()
+        ..look(&context.settings.options, context.paths())
     };
     show(screen, Box::new(models), None, None)
 }

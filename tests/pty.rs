@@ -8,6 +8,8 @@ mod hostile;
 mod payloads;
 #[path = "pty/sessions.rs"]
 mod sessions;
+#[path = "pty/shell.rs"]
+mod shell;
 #[path = "support/terminal.rs"]
 mod terminal;
 #[path = "pty/ways_out.rs"]

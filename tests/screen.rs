@@ -30,6 +30,8 @@ mod scripts;
 mod sessions;
 #[path = "screen/settings.rs"]
 mod settings;
+#[path = "screen/shell.rs"]
+mod shell;
 #[path = "screen/switching.rs"]
 mod switching;
 #[path = "screen/tools.rs"]

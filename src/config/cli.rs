@@ -1,5 +1,6 @@
 use super::{
     Compared, Comparison, EngineFlags, Given, GrammarFlags, Origin, PromptFlags, RunArgs, SamplingFlags,
+    UiFlags,
 };
 use crate::protocol::SessionFormat;
 use clap::{Args, Parser, Subcommand, ValueHint};
@@ -134,6 +135,8 @@ pub struct ScreenArgs {
     /// Tools that the model may ask to have called [default: tools.toml beside config.toml]
     #[arg(long, value_name = "FILE.toml", value_hint = ValueHint::FilePath)]
     pub tools: Option<PathBuf>,
+    #[command(flatten)]
+    pub ui: UiFlags,
     #[command(flatten)]
     pub chat: PromptFlags,
     #[command(flatten)]
@@ -335,6 +338,8 @@ pub struct ReplayArgs {
     /// Wait at the beginning: n steps forward, space plays
     #[arg(long)]
     pub paused: bool,
+    #[command(flatten)]
+    pub ui: UiFlags,
 }
 
 fn speed(text: &str) -> Result<f32, String> {

@@ -316,7 +316,7 @@ mod tests {
             settings("\n[samplin]\n").unwrap_err(),
             "config.toml:2: unknown table \"samplin\"; did you mean \"sampling\"?"
         );
-        assert!(settings("[ui]\nlaser = 1").unwrap_err().contains("known are theme, ascii"));
+        assert!(settings("[ui]\nlaser = 1").unwrap_err().contains("known are theme, background, ascii"));
     }
 
     #[test]

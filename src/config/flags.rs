@@ -111,6 +111,51 @@ pub struct EngineFlags {
     pub offline: bool,
 }
 
+/// How the screen looks and behaves.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Screen")]
+pub struct UiFlags {
+    /// dark, light, contrast, catppuccin-mocha, catppuccin-latte, gruvbox-dark, gruvbox-light, nord,
+    /// tokyo-night, or a file of the themes folder [default: the last one chosen]
+    #[arg(long, value_name = "NAME", value_parser = checked("theme"))]
+    pub theme: Option<String>,
+    /// What the screen is drawn on: paint (the theme's), terminal (its own) or auto (as the theme says)
+    /// [default: auto]
+    #[arg(long, value_name = "WHAT", value_parser = checked("background"))]
+    pub background: Option<String>,
+    /// Draw with ASCII only
+    #[arg(long)]
+    pub ascii: bool,
+    /// Leave the mouse to the terminal
+    #[arg(long)]
+    pub no_mouse: bool,
+    /// Nothing flashes, and the screen changes at most five times a second while answers stream
+    #[arg(long)]
+    pub reduced_motion: bool,
+    /// How the end of a long answer is told when the window lost the focus: off, bell or desktop
+    /// [default: bell]
+    #[arg(long, value_name = "HOW", value_parser = checked("notify"))]
+    pub notify: Option<String>,
+    /// Leave the title of the terminal's window alone
+    #[arg(long)]
+    pub no_window_title: bool,
+}
+
+impl UiFlags {
+    pub fn given(&self) -> Vec<Given> {
+        let set = |flag: bool, value: &str| flag.then(|| value.to_owned());
+        flags([
+            ("theme", &self.theme),
+            ("background", &self.background),
+            ("ascii", &set(self.ascii, "true")),
+            ("mouse", &set(self.no_mouse, "false")),
+            ("reduced_motion", &set(self.reduced_motion, "true")),
+            ("notify", &self.notify),
+            ("window_title", &set(self.no_window_title, "false")),
+        ])
+    }
+}
+
 /// What a chat starts with.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Prompt")]

@@ -28,9 +28,9 @@ pub use cli::{
 };
 pub use compared::{Compared, Comparison};
 pub use file::ConfigError;
-pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, RunTools, ShowReasoning};
+pub use flags::{EngineFlags, Format, PromptFlags, RunArgs, RunTools, ShowReasoning, UiFlags};
 pub use guided::{GrammarFlags, GuidedFlags};
-pub use options::{Device, Options, SETTINGS, SettingSpec, parse_bytes};
+pub use options::{Background, Device, Notify, Options, SETTINGS, SettingSpec, parse_bytes};
 pub use paths::Paths;
 pub use resolve::{Given, Origin, SettingRow, Settings};
 pub use sampling_flags::SamplingFlags;

@@ -17,10 +17,19 @@ pub struct Options {
     pub system: Option<String>,
     /// Whether and how long the model thinks first.
     pub thinking: Thinking,
-    /// `dark`, `light`, `contrast`, or the name of a file in the themes folder.
+    /// A built-in theme, or the name of a file in the themes folder.
     pub theme: Option<String>,
+    pub background: Background,
     /// Draw with ASCII only.
     pub ascii: bool,
+    /// The screen takes the mouse.
+    pub mouse: bool,
+    /// Nothing flashes, and the picture changes seldom.
+    pub reduced_motion: bool,
+    /// How the end of a long answer is told.
+    pub notify: Notify,
+    /// The terminal's window is named after the chat.
+    pub window_title: bool,
     /// Answers with tool calls in a row.
     pub tool_rounds: u32,
     /// What is said is kept, and can be gone on with.
@@ -40,7 +49,12 @@ impl Default for Options {
             system: None,
             thinking: Thinking::default(),
             theme: None,
+            background: Background::default(),
             ascii: false,
+            mouse: true,
+            reduced_motion: false,
+            notify: Notify::default(),
+            window_title: true,
             tool_rounds: TOOL_ROUNDS,
             save_sessions: true,
             tools_file: None,
@@ -54,6 +68,46 @@ pub enum Device {
     /// The best there is.
     Auto,
     Cpu,
+}
+
+/// What the screen is drawn on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Background {
+    /// As the theme's file says.
+    #[default]
+    Auto,
+    /// The theme's own.
+    Paint,
+    /// The terminal's, whatever the theme says: also where that is a picture or lets one shine through.
+    Terminal,
+}
+
+impl Background {
+    const NAMES: [(&str, Background); 3] =
+        [("auto", Background::Auto), ("paint", Background::Paint), ("terminal", Background::Terminal)];
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, background)| *background == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// How someone who looks elsewhere is told that a long answer has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Notify {
+    Off,
+    #[default]
+    Bell,
+    /// By the desktop, where the terminal passes it on.
+    Desktop,
+}
+
+impl Notify {
+    const NAMES: [(&str, Notify); 3] =
+        [("off", Notify::Off), ("bell", Notify::Bell), ("desktop", Notify::Desktop)];
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, notify)| *notify == self).map_or("", |(name, _)| name)
+    }
 }
 
 /// One setting: what flags, environment, config file and `--dry-run` all know of it. A new setting
@@ -334,7 +388,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     SettingSpec {
         table: "ui",
         name: "theme",
-        help: "dark, light, contrast, or a file of the themes folder; auto looks at the terminal",
+        help: "a built-in theme or a file of the themes folder; auto is the last one, else dark or light",
         get: |o| o.theme.clone().unwrap_or_else(|| "auto".into()),
         set: |o, typed| match typed {
             "" => Err("a theme's name"),
@@ -350,10 +404,51 @@ pub const SETTINGS: &[SettingSpec] = &[
     },
     SettingSpec {
         table: "ui",
+        name: "background",
+        help: "what the screen is drawn on: paint is the theme's, terminal its own; auto is as the theme says",
+        get: |o| o.background.name().into(),
+        set: |o, typed| {
+            let known = Background::NAMES.iter().find(|(name, _)| *name == typed);
+            known.map(|(_, background)| o.background = *background).ok_or("auto, paint or terminal")
+        },
+    },
+    SettingSpec {
+        table: "ui",
         name: "ascii",
         help: "draw with ASCII only",
         get: |o| o.ascii.to_string(),
         set: |o, typed| yes_or_no(typed).map(|x| o.ascii = x),
+    },
+    SettingSpec {
+        table: "ui",
+        name: "mouse",
+        help: "the screen takes the mouse; with Shift it stays the terminal's",
+        get: |o| o.mouse.to_string(),
+        set: |o, typed| yes_or_no(typed).map(|x| o.mouse = x),
+    },
+    SettingSpec {
+        table: "ui",
+        name: "reduced_motion",
+        help: "nothing flashes, and the screen changes at most five times a second while answers stream",
+        get: |o| o.reduced_motion.to_string(),
+        set: |o, typed| yes_or_no(typed).map(|x| o.reduced_motion = x),
+    },
+    SettingSpec {
+        table: "ui",
+        name: "notify",
+        help: "how the end of an answer of 10 s or more is told when the window lost the focus: off, bell or desktop",
+        get: |o| o.notify.name().into(),
+        set: |o, typed| {
+            let known = Notify::NAMES.iter().find(|(name, _)| *name == typed);
+            known.map(|(_, notify)| o.notify = *notify).ok_or("off, bell or desktop")
+        },
+    },
+    SettingSpec {
+        table: "ui",
+        name: "window_title",
+        help: "the terminal's window is named after the chat and the model",
+        get: |o| o.window_title.to_string(),
+        set: |o, typed| yes_or_no(typed).map(|x| o.window_title = x),
     },
     SettingSpec {
         table: "tools",

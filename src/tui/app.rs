@@ -7,10 +7,12 @@ use super::counting::Counting;
 use super::files::{FileEntry, Unread};
 use super::history::Then;
 use super::hits::Hits;
+use super::kept::Kept;
 use super::keymap::Keymap;
 use super::meter::Meter;
 use super::overlay::Overlay;
 use super::panels::{Panel, Panels, SizeClass};
+use super::pointer::Pointer;
 use super::port::{FetchEvent, ModelChoice, PresetChoice, ScreenOptions, StartSettings};
 use super::sessions::Sessions;
 use super::slash::Slash;
@@ -36,6 +38,8 @@ pub enum Message {
     Mouse(MouseEvent),
     Paste(String),
     Resize(u16, u16),
+    /// The terminal's window has the person's attention, or something else has.
+    WindowFocus(bool),
     /// Catalogue and disk, as found at the start or when asked for.
     Models(Vec<ModelChoice>),
     Engine(Vec<Event>),
@@ -81,6 +85,11 @@ pub enum Message {
     SystemEdited(Result<String, String>),
     /// Time has passed that something waits for.
     Tick,
+    /// What the file of a theme holds.
+    ThemeRead {
+        name: String,
+        theme: Result<Theme, String>,
+    },
     Edited(Result<String, String>),
     /// What the file of a grammar or a schema holds.
     GrammarRead {
@@ -126,6 +135,14 @@ pub enum Effect {
     Remember(String),
     /// Let the person's editor have the terminal and this text.
     Edit(String),
+    /// Let the terminal report the mouse, or not.
+    Mouse(bool),
+    ReadTheme(String),
+    /// Write this to the file of what is kept.
+    Keep(String),
+    Bell,
+    /// Tell the desktop.
+    Notify(String),
     Suspend,
     Redraw,
     Quit,
@@ -134,6 +151,17 @@ pub enum Effect {
 pub struct App {
     pub options: ScreenOptions,
     pub theme: Theme,
+    /// The person's own, as they were when the screen opened.
+    pub themes: Vec<Theme>,
+    /// What a later session finds.
+    pub kept: Kept,
+    /// The terminal reports the mouse.
+    pub mouse: bool,
+    pub pointer: Pointer,
+    /// The terminal said that its window lost the focus.
+    pub looked_away: bool,
+    /// What was chosen in the palette, newest first.
+    pub chosen: Vec<String>,
     pub size: (u16, u16),
     /// When the message being handled came.
     pub now: Duration,
@@ -295,8 +323,14 @@ impl App {
             thinking: options.thinking.clone(),
             chat: Chat { system: options.system.clone(), ..Chat::default() },
             guided: None,
+            mouse: !options.no_mouse,
             options,
             theme,
+            themes: Vec::new(),
+            kept: Kept::default(),
+            pointer: Pointer::default(),
+            looked_away: false,
+            chosen: Vec::new(),
             size: (80, 24),
             now: Duration::ZERO,
             models: Vec::new(),
@@ -401,6 +435,13 @@ impl App {
         if let Some(question) = &mut self.tools.question {
             question.shown(now);
         }
+    }
+
+    /// The line of the transcript that is drawn first.
+    pub fn top_line(&self) -> usize {
+        let (total, view) = self.shown.get();
+        let end = total.saturating_sub(view);
+        self.chat.scroll.map_or(end, |top| top.min(end))
     }
 
     /// A sequence keeps its colour; those of one batch differ.

@@ -64,6 +64,17 @@ pub fn offered(app: &App) -> Vec<Choice> {
                 .map(|(name, help)| (name.to_owned(), help.to_owned()))
                 .to_vec()
         }
+        Line::Command(Slash::Theme, _) => {
+            super::update::theme_names(app).map(|name| (sanitize::one_line(name), String::new())).collect()
+        }
+        Line::Command(Slash::Layout, _) => {
+            let own = [("present", "one panel and the chat, spaced"), ("reset", "as it comes")];
+            let named = super::layout::Arrangement::ALL.map(|a| (a.name(), a.help()));
+            named.into_iter().chain(own).map(|(name, help)| (name.to_owned(), help.to_owned())).collect()
+        }
+        Line::Command(Slash::Mouse, _) => [("on", "it is glassbox's"), ("off", "it is the terminal's")]
+            .map(|(name, help)| (name.to_owned(), help.to_owned()))
+            .to_vec(),
         Line::Command(Slash::Tools, _) => [
             ("on", "the model is told of them"),
             ("off", "the model is not told of them"),

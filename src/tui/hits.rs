@@ -1,5 +1,6 @@
 //! What lies where on the screen: noted while it is drawn, asked when the mouse is used.
 
+use super::layout::Side;
 use super::panels::Panel;
 use crate::protocol::SeqId;
 use ratatui::layout::{Position, Rect};
@@ -12,6 +13,16 @@ pub enum Target {
     Transcript,
     Tab(usize),
     Panel(Panel),
+    /// Its first row.
+    Title(Panel),
+    /// In its title.
+    Number(Panel),
+    /// The line between the chat and that column of panels.
+    Divider(Side),
+    /// What lies over everything, between its rows.
+    Overlay,
+    /// Beside it.
+    Outside,
     /// A row of the list in the overlay.
     Row(usize),
     /// The map of KV blocks: so many in each of its cells, and rows of cells in a line.
@@ -40,8 +51,31 @@ impl Hits {
         self.0.borrow_mut().push((area, target));
     }
 
+    /// Under all that was noted within it.
+    pub fn note_below(&self, area: Rect, target: Target) {
+        let mut noted = self.0.borrow_mut();
+        let at = noted.iter().position(|(inner, _)| area.contains(inner.as_position()));
+        let at = at.unwrap_or(noted.len());
+        noted.insert(at, (area, target));
+    }
+
     /// What lies on top there, and its area.
     pub fn at(&self, at: Position) -> Option<(Rect, Target)> {
         self.0.borrow().iter().rev().find(|(area, _)| area.contains(at)).copied()
+    }
+
+    /// Where it lies.
+    pub fn area(&self, target: Target) -> Option<Rect> {
+        self.0.borrow().iter().rev().find(|(_, noted)| *noted == target).map(|(area, _)| *area)
+    }
+
+    /// How many there are: what is noted later can be found by it.
+    pub fn len(&self) -> usize {
+        self.0.borrow().len()
+    }
+
+    /// Puts what was noted from the `from`-th on where it was drawn in the end.
+    pub fn place(&self, from: usize, place: impl Fn(Rect) -> Rect) {
+        self.0.borrow_mut().iter_mut().skip(from).for_each(|(area, _)| *area = place(*area));
     }
 }

@@ -56,6 +56,14 @@ pub enum Action {
     OpenEditor,
     TogglePanel(Panel),
     Zoom,
+    PanelUp,
+    PanelDown,
+    PanelLeft,
+    PanelRight,
+    Narrower,
+    Wider,
+    Shorter,
+    Taller,
     Down,
     Up,
     First,
@@ -255,6 +263,14 @@ pub const BINDINGS: &[Row] = &[
     bind!(Panels, "begin_command", [key!('/')], Action::BeginCommand, "a command"),
     bind!(Panels, "edit_settings", [key!(e)], Action::EditSettings, "batch: step or settings"),
     bind!(Panels, "zoom", [key!(z)], Action::Zoom, "zoom the panel"),
+    bind!(Panels, "panel_up", [key!('{'), key!(shift - up)], Action::PanelUp, "move the panel up (}: down)"),
+    bind!(Panels, "panel_down", [key!('}'), key!(shift - down)], Action::PanelDown, ""),
+    bind!(Panels, "panel_left", [key!(shift - left)], Action::PanelLeft, "to the other column"),
+    bind!(Panels, "panel_right", [key!(shift - right)], Action::PanelRight, ""),
+    bind!(Panels, "narrower", [key!('<')], Action::Narrower, "column narrower (>: wider)"),
+    bind!(Panels, "wider", [key!('>')], Action::Wider, ""),
+    bind!(Panels, "shorter", [key!('(')], Action::Shorter, "panel shorter (): taller)"),
+    bind!(Panels, "taller", [key!(')')], Action::Taller, ""),
     bind!(Panels, "down", [key!(j), key!(down)], Action::Down, "down, older (k: up, newer)"),
     bind!(Panels, "up", [key!(k), key!(up)], Action::Up, ""),
     bind!(Panels, "first", [key!(g), key!(home)], Action::First, "first (G: last)"),
@@ -334,7 +350,12 @@ pub const BINDINGS: &[Row] = &[
 
 /// Which key means what.
 #[derive(Clone)]
-pub struct Keymap(Vec<Binding>);
+pub struct Keymap {
+    /// A row for each of [`BINDINGS`], in its order.
+    pub rows: Vec<Binding>,
+    /// What was wrong in the person's file.
+    pub problems: Vec<String>,
+}
 
 impl Default for Keymap {
     fn default() -> Self {
@@ -345,14 +366,29 @@ impl Default for Keymap {
             action: row.action,
             help: row.help,
         };
-        Self(BINDINGS.iter().map(own).collect())
+        Self { rows: BINDINGS.iter().map(own).collect(), problems: Vec::new() }
     }
 }
 
 impl Keymap {
     /// In the order the help lists them.
     pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
-        self.0.iter()
+        self.rows.iter()
+    }
+
+    /// The keys in force for what `shown` is the built-in key of, where the focus is: as footers write
+    /// them. None where that was taken away, `shown` itself where it is no key.
+    pub fn in_force(&self, shown: &str, focus: Focus) -> Option<String> {
+        let places = match focus {
+            Focus::Input => vec![Place::Input, Place::Anywhere],
+            Focus::Panel(panel) => vec![Place::Replay, Place::In(panel), Place::Panels, Place::Anywhere],
+        };
+        let is_it = |key: &KeyCombination| short_name(*key) == shown;
+        let row = |place: &Place| BINDINGS.iter().position(|r| r.place == *place && r.keys.iter().any(is_it));
+        let Some(at) = places.iter().find_map(row) else { return Some(shown.to_owned()) };
+        let keys = &self.rows[at].keys;
+        let key = keys.iter().find(|key| is_it(key)).or_else(|| keys.first())?;
+        Some(short_name(*key))
     }
 
     /// The meaning of a key, if it is bound where the focus is.
@@ -383,11 +419,20 @@ impl Keymap {
             key.modifiers -= KeyModifiers::SHIFT;
         }
         let pressed = KeyCombination::from(key).normalized();
-        self.0
+        self.rows
             .iter()
             .filter(|b| places.contains(&b.place))
             .find(|b| b.keys.iter().any(|k| k.normalized() == pressed))
             .map(|b| b.action)
+    }
+}
+
+/// `^O`, where there is little room.
+pub fn short_name(key: KeyCombination) -> String {
+    let name = name(key);
+    match name.strip_prefix("Ctrl+") {
+        Some(letter) if letter.chars().count() == 1 => format!("^{letter}"),
+        _ => name,
     }
 }
 

@@ -1,14 +1,17 @@
 //! The panels: which are open at which size, and what each remembers.
 
 use super::changes::Changes;
+use super::kept::Kept;
 use super::kv_panel::KvPanel;
+use super::layout::Layout;
 use super::trial::Trial;
-use crate::protocol::Stage;
-use crate::protocol::{RequestId, SeqId};
+use crate::protocol::{RequestId, SeqId, Stage};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// By the numbers people switch them with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Panel {
     Sampling = 1,
     Kv = 2,
@@ -32,6 +35,18 @@ impl Panel {
             Panel::Metrics => "metrics",
         }
     }
+
+    /// What it answers.
+    pub fn question(self) -> &'static str {
+        match self {
+            Panel::Sampling => "why this token?",
+            Panel::Kv => "where is the memory?",
+            Panel::Batch => "what did this step do?",
+            Panel::Beams => "which paths are alive?",
+            Panel::Reasoning => "what was decided?",
+            Panel::Metrics => "is it fast?",
+        }
+    }
 }
 
 /// How much room there is; what is shown is chosen, and remembered, for each.
@@ -48,6 +63,8 @@ pub enum SizeClass {
 }
 
 impl SizeClass {
+    pub const ALL: [SizeClass; 4] = [SizeClass::Tiny, SizeClass::Compact, SizeClass::Medium, SizeClass::Wide];
+
     pub fn of((width, height): (u16, u16)) -> Self {
         match (width, height) {
             (w, h) if w < 60 || h < 15 => SizeClass::Tiny,
@@ -60,8 +77,12 @@ impl SizeClass {
 
 /// Which panels are open, in each size class, and where each stands.
 pub struct Panels {
-    open: [Vec<Panel>; 4],
+    layouts: [Layout; 4],
     pub zoomed: bool,
+    /// One panel and the chat, with room between the lines: for people who watch from afar.
+    pub presenting: bool,
+    /// The one that had the focus last: it stays open where there is not room for all.
+    pub recent: Option<Panel>,
     /// A value being typed.
     pub typing: Option<String>,
     pub sampling: SamplingPanel,
@@ -118,16 +139,11 @@ impl Default for SamplingPanel {
 
 impl Default for Panels {
     fn default() -> Self {
-        use Panel::{Batch, Kv, Metrics, Reasoning, Sampling};
-        let open = [
-            vec![],
-            vec![Sampling],
-            vec![Sampling, Kv, Batch],
-            vec![Sampling, Kv, Batch, Reasoning, Metrics],
-        ];
         Self {
-            open,
+            layouts: SizeClass::ALL.map(Layout::of),
             zoomed: false,
+            presenting: false,
+            recent: None,
             typing: None,
             sampling: SamplingPanel::default(),
             kv: KvPanel::default(),
@@ -139,24 +155,31 @@ impl Default for Panels {
 }
 
 impl Panels {
-    /// In number order.
+    /// In number order, unless the person moved them about.
     pub fn open(&self, class: SizeClass) -> &[Panel] {
-        &self.open[class as usize]
+        if class == SizeClass::Tiny { &[] } else { &self.layout(class).open }
     }
 
     /// Opens or closes; where one has room, opening it closes the other. True when it is open now.
     pub fn toggle(&mut self, class: SizeClass, panel: Panel) -> bool {
-        let open = &mut self.open[class as usize];
-        if let Some(at) = open.iter().position(|p| *p == panel) {
-            open.remove(at);
-            return false;
-        }
-        match class {
-            SizeClass::Tiny => return false,
-            SizeClass::Compact => *open = vec![panel],
-            SizeClass::Medium | SizeClass::Wide => open.push(panel),
-        }
-        open.sort();
-        true
+        class != SizeClass::Tiny && self.layout_mut(class).toggle(panel)
+    }
+
+    pub fn layout(&self, class: SizeClass) -> &Layout {
+        &self.layouts[class as usize]
+    }
+
+    pub fn layout_mut(&mut self, class: SizeClass) -> &mut Layout {
+        &mut self.layouts[class as usize]
+    }
+
+    /// As an earlier session left them.
+    pub fn restore(&mut self, kept: &Kept) {
+        self.layouts = SizeClass::ALL.map(|class| kept.layout(class));
+    }
+
+    /// What a later session is to find.
+    pub fn keep(&self, kept: &mut Kept) {
+        SizeClass::ALL.into_iter().for_each(|class| kept.set_layout(class, self.layout(class)));
     }
 }

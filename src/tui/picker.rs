@@ -2,6 +2,8 @@
 
 use super::keymap::Action;
 use crate::protocol::SessionId;
+use nucleo_matcher::Utf32Str;
+use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 
 /// An entry, and what choosing it does.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +24,7 @@ pub enum Choice {
     /// Put into the input, to be gone on with.
     Draft(String),
     Tab(usize),
+    Theme(String),
     /// Of the sampling panel: go to this parameter.
     Parameter(usize),
     /// Take the values of this one of the built-in presets.
@@ -37,6 +40,8 @@ pub struct Picker {
     pub shown: Vec<usize>,
     /// Of `shown`.
     pub selected: usize,
+    /// The theme to go back to, where entries are tried on as they are passed.
+    pub before: Option<String>,
     matcher: nucleo_matcher::Matcher,
 }
 
@@ -44,7 +49,7 @@ impl Picker {
     pub fn new(title: impl Into<String>, items: Vec<Item>) -> Self {
         let shown = (0..items.len()).collect();
         let matcher = nucleo_matcher::Matcher::new(nucleo_matcher::Config::DEFAULT);
-        Self { title: title.into(), query: String::new(), items, shown, selected: 0, matcher }
+        Self { title: title.into(), query: String::new(), items, shown, selected: 0, before: None, matcher }
     }
 
     pub fn selected(&self) -> Option<&Item> {
@@ -73,10 +78,22 @@ impl Picker {
         self.selected = self.selected.saturating_add_signed(by).min(last);
     }
 
+    /// The characters of a label that are what is looked for, in order.
+    pub fn matched(&self, label: &str) -> Vec<u32> {
+        let mut matcher = self.matcher.clone();
+        let mut places = Vec::new();
+        self.pattern().indices(Utf32Str::new(label, &mut Vec::new()), &mut matcher, &mut places);
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    fn pattern(&self) -> Pattern {
+        Pattern::parse(&self.query, CaseMatching::Smart, Normalization::Smart)
+    }
+
     fn narrow(&mut self) {
-        use nucleo_matcher::Utf32Str;
-        use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
-        let pattern = Pattern::parse(&self.query, CaseMatching::Smart, Normalization::Smart);
+        let pattern = self.pattern();
         let mut buffer = Vec::new();
         let mut scored: Vec<(u32, usize)> = Vec::new();
         for (i, item) in self.items.iter().enumerate() {

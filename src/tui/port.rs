@@ -1,4 +1,5 @@
 use super::sessions::SessionOptions;
+use crate::config::{Background, Notify};
 use crate::protocol::{Handle, SamplingParams, SchedulerSettings, Thinking};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -149,11 +150,24 @@ pub struct ScreenOptions {
     pub sessions: SessionOptions,
     /// Where the start's values are from, by name; built-in ones are left out.
     pub origins: BTreeMap<&'static str, String>,
-    /// `dark`, `light`, `contrast`, or a file's stem in `themes`.
+    /// A built-in theme, or a file's stem in `themes`.
     pub theme: Option<String>,
     pub themes: Option<PathBuf>,
+    pub background: Background,
     /// Draw with ASCII characters only.
     pub ascii: bool,
+    /// Leave the mouse to the terminal.
+    pub no_mouse: bool,
+    /// Nothing flashes, and the picture changes at most five times a second while answers stream.
+    pub reduced_motion: bool,
+    /// How the end of a long answer is told to someone who looks elsewhere.
+    pub notify: Notify,
+    /// Leave the terminal's title alone.
+    pub no_title: bool,
+    /// Where layouts and the chosen theme are kept; `None` keeps them for this session only.
+    pub layout: Option<PathBuf>,
+    /// The person's own keys.
+    pub keymap: Option<PathBuf>,
     /// No colour, whatever the environment says; `NO_COLOR` is obeyed without it.
     pub no_color: bool,
     /// Where earlier inputs are kept; `None` keeps them for this session only.

@@ -8,8 +8,7 @@ use super::port::{Ended, FetchEvent, Models, ScreenOptions};
 use super::replies::ReplyFilter;
 use super::signals::{Signal, Signals};
 use super::terminal::Screen;
-use super::theme::{Depth, Theme};
-use super::{editor, sanitize, transcript, update};
+use super::{editor, own, sanitize, transcript, update, view};
 use crate::base::Clock;
 use crate::protocol::{
     Command, Event as EngineEvent, Handle, SessionEvent, SessionHandle, Snapshot, ToolEvent, ToolHandle,
@@ -30,6 +29,8 @@ const LEAVING: Duration = Duration::from_secs(10);
 /// And this long to give its memory back to the next.
 const CLOSING: Duration = Duration::from_secs(3);
 const FRAME: Duration = Duration::from_millis(33);
+/// Where motion is to be reduced, and nobody presses a key.
+const CALM_FRAME: Duration = Duration::from_millis(200);
 /// Engine and screen keep looking at each other this long after the last event, because a snapshot
 /// may follow it.
 const AFTERGLOW: Duration = Duration::from_millis(500);
@@ -51,10 +52,8 @@ pub fn run(
     if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
         anyhow::bail!("the screen needs a terminal; for scripts and pipes there is `glassbox run`");
     }
-    let name = options.theme.as_deref().unwrap_or("dark");
-    let theme = Theme::load(name, options.themes.as_deref(), Depth::detect(options.no_color))?;
     let history = options.history.as_deref().map(read_history).unwrap_or_default();
-    let mut app = App::new(options, theme, history);
+    let mut app = own::open(options, history)?;
     app.options.sessions.on = sessions.is_some();
     std::thread::spawn(transcript::warm_up);
 
@@ -83,6 +82,8 @@ struct Session {
     /// When it was last asked whether there is something to draw.
     last_look: Option<Duration>,
     last_event: Duration,
+    /// When a person last did something.
+    last_touch: Duration,
     seen: Arc<Snapshot>,
     /// Kept, because on X11 what was copied lives only as long as this.
     clipboard: Option<arboard::Clipboard>,
@@ -137,6 +138,7 @@ impl Session {
             dirty: true,
             last_look: None,
             last_event: Duration::ZERO,
+            last_touch: Duration::ZERO,
             seen: Arc::default(),
             clipboard: None,
             suspend: false,
@@ -161,6 +163,10 @@ impl Session {
 
     async fn live(&mut self, panicked: &mut UnboundedReceiver<String>) -> anyhow::Result<Ended> {
         let mut keys = EventStream::new();
+        self.screen.report_mouse(self.app.mouse)?;
+        if self.app.options.reduced_motion {
+            self.screen.hold_cursor_still()?;
+        }
         let (width, height) = self.screen.size()?;
         self.handle_message(Message::Resize(width, height))?;
         // The first picture does not wait for a look at the disk.
@@ -236,7 +242,7 @@ impl Session {
     /// How long until the screen has to be looked at again; for ever, when nothing moves.
     fn next_look(&self) -> Option<Duration> {
         let now = self.clock.now();
-        let frame = (self.last_look.unwrap_or_default() + FRAME).saturating_sub(now);
+        let frame = (self.last_look.unwrap_or_default() + self.frame()).saturating_sub(now);
         let glows = self.handle.is_some() && now < self.last_event + AFTERGLOW;
         if self.dirty || self.app.is_moving() || glows {
             return Some(frame.max(Duration::from_millis(1)));
@@ -254,9 +260,15 @@ impl Session {
         }
     }
 
+    /// Pictures are at least this far apart. What a person does is always seen at once.
+    fn frame(&self) -> Duration {
+        let touched = self.clock.now() < self.last_touch + CALM_FRAME;
+        if self.app.options.reduced_motion && !touched { CALM_FRAME } else { FRAME }
+    }
+
     fn draw_if_due(&mut self) -> anyhow::Result<()> {
         let now = self.clock.now();
-        if self.last_look.is_some_and(|last| now < last + FRAME) {
+        if self.last_look.is_some_and(|last| now < last + self.frame()) {
             return Ok(());
         }
         self.last_look = Some(now);
@@ -276,6 +288,9 @@ impl Session {
 
     fn draw(&mut self) -> anyhow::Result<()> {
         self.app.now = self.clock.now();
+        if !self.app.options.no_title {
+            self.screen.entitle(view::window_title(&self.app))?;
+        }
         self.screen.draw(&self.app)?;
         self.dirty = false;
         let now = self.clock.now();
@@ -285,13 +300,17 @@ impl Session {
     }
 
     fn terminal_event(&mut self, event: TerminalEvent) -> anyhow::Result<()> {
+        self.last_touch = self.clock.now();
         match event {
             TerminalEvent::Key(key) if self.replies.is_typed(&key, self.clock.now()) => {
                 self.handle_message(Message::Key(key))
             }
             TerminalEvent::Paste(text) => self.handle_message(Message::Paste(text)),
             TerminalEvent::Resize(width, height) => self.handle_message(Message::Resize(width, height)),
-            _ => Ok(()),
+            TerminalEvent::Mouse(event) => self.handle_message(Message::Mouse(event)),
+            TerminalEvent::FocusGained => self.handle_message(Message::WindowFocus(true)),
+            TerminalEvent::FocusLost => self.handle_message(Message::WindowFocus(false)),
+            TerminalEvent::Key(_) => Ok(()),
         }
     }
 
@@ -434,6 +453,19 @@ impl Session {
             Effect::ListFolder(path) => self.errands.list_folder(path),
             Effect::ReadFile(path) => self.errands.read_file(path),
             Effect::Glob(pattern) => self.errands.glob(pattern),
+            Effect::Mouse(on) => self.screen.report_mouse(on)?,
+            Effect::ReadTheme(name) => {
+                let theme = own::read_theme(&name, self.app.options.themes.as_deref(), self.app.theme.depth);
+                self.handle_message(Message::ThemeRead { name, theme })?;
+            }
+            Effect::Keep(text) => {
+                if let Some(Err(why)) = self.app.options.layout.as_deref().map(|path| own::keep(path, &text))
+                {
+                    self.app.say(format!("the layout is not kept: {why}"));
+                }
+            }
+            Effect::Bell => self.screen.bell()?,
+            Effect::Notify(text) => self.screen.notify(&text)?,
             Effect::Edit(text) => self.edit = Some((text, Message::Edited)),
             Effect::Suspend => self.suspend = true,
             Effect::Redraw => {

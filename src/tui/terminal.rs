@@ -1,15 +1,15 @@
-//! The terminal, taken and given back: raw mode, alternate screen, bracketed paste, cursor. It is
-//! given back on every way out: return, error, panic, signal, suspension.
+//! The terminal, taken and given back: raw mode, alternate screen, bracketed paste, mouse and focus
+//! reports, title, cursor. It is given back on every way out: return, error, panic, signal, suspension.
 
 use super::app::App;
 use super::view;
 use crossterm::clipboard::CopyToClipboard;
-use crossterm::cursor::Show;
+use crossterm::cursor::{SetCursorStyle, Show};
 use crossterm::event::{
-    DisableBracketedPaste, EnableBracketedPaste, KeyboardEnhancementFlags, PopKeyboardEnhancementFlags,
-    PushKeyboardEnhancementFlags,
+    DisableBracketedPaste, DisableFocusChange, EnableBracketedPaste, EnableFocusChange,
+    KeyboardEnhancementFlags, PopKeyboardEnhancementFlags, PushKeyboardEnhancementFlags,
 };
-use crossterm::style::ResetColor;
+use crossterm::style::{Print, ResetColor};
 use crossterm::terminal::{
     BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
     LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
@@ -23,11 +23,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc::UnboundedSender;
 
+/// Presses, releases and drags, with coordinates that have no limit. Not every movement: what moves
+/// without a button held means nothing here, and would wake us.
+const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
+const MOUSE_OFF: &str = "\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l";
+/// The title is put on the terminal's stack, and taken from there again.
+const TITLE_SAVED: &str = "\x1b[22;0t";
+const TITLE_BACK: &str = "\x1b[23;0t";
+
 /// Owns the terminal while the screen is open.
 pub struct Screen<W: Write> {
     terminal: Terminal<CrosstermBackend<W>>,
     /// Shared with the panic hook, so that the terminal is given back once.
-    inside: Arc<AtomicBool>,
+    taken: Arc<Taken>,
+    /// As it stands in the terminal.
+    title: String,
+    mouse: bool,
+    /// The cursor must not blink.
+    steady: bool,
+}
+
+/// What is ours at the moment.
+#[derive(Default)]
+struct Taken {
+    inside: AtomicBool,
+    titled: AtomicBool,
+    cursor: AtomicBool,
 }
 
 impl<W: Write> Screen<W> {
@@ -37,14 +58,15 @@ impl<W: Write> Screen<W> {
     /// The terminal refuses raw mode or cannot be written to; it is then as it was.
     pub fn open(out: W, viewport: Viewport) -> io::Result<Self> {
         let terminal = Terminal::with_options(CrosstermBackend::new(out), TerminalOptions { viewport })?;
-        let mut screen = Self { terminal, inside: Arc::default() };
+        let mut screen =
+            Self { terminal, taken: Arc::default(), title: String::new(), mouse: false, steady: false };
         screen.enter()?;
         Ok(screen)
     }
 
     /// Also after the process was stopped: whatever the terminal has become, it is ours again.
     pub fn enter(&mut self) -> io::Result<()> {
-        self.inside.store(true, Ordering::SeqCst);
+        self.taken.inside.store(true, Ordering::SeqCst);
         // Raw mode is remembered per process; after a stop the shell has undone it behind our back.
         let _ = disable_raw_mode();
         enable_raw_mode().or_else(without_a_terminal)?;
@@ -52,17 +74,58 @@ impl<W: Write> Screen<W> {
             self.terminal.backend_mut(),
             EnterAlternateScreen,
             EnableBracketedPaste,
+            EnableFocusChange,
             // Shift+Enter where the terminal can tell it; ignored elsewhere.
             PushKeyboardEnhancementFlags(KeyboardEnhancementFlags::DISAMBIGUATE_ESCAPE_CODES),
         )?;
+        self.title.clear();
+        self.report_mouse(self.mouse)?;
+        if self.steady {
+            self.hold_cursor_still()?;
+        }
         self.forget()
     }
 
-    pub fn leave(&mut self) -> io::Result<()> {
-        if !self.inside.swap(false, Ordering::SeqCst) {
+    /// Whether the mouse is ours, from now on and after every return.
+    pub fn report_mouse(&mut self, on: bool) -> io::Result<()> {
+        self.mouse = on;
+        execute!(self.terminal.backend_mut(), Print(if on { MOUSE_ON } else { MOUSE_OFF }))
+    }
+
+    /// The cursor does not blink, from now on and after every return.
+    pub fn hold_cursor_still(&mut self) -> io::Result<()> {
+        self.steady = true;
+        self.taken.cursor.store(true, Ordering::SeqCst);
+        execute!(self.terminal.backend_mut(), SetCursorStyle::SteadyBlock)
+    }
+
+    /// Names the window. The text is foreign to us: it is written without what a terminal would obey.
+    pub fn entitle(&mut self, title: String) -> io::Result<()> {
+        if title == self.title {
             return Ok(());
         }
-        restore(self.terminal.backend_mut())
+        if !self.taken.titled.swap(true, Ordering::SeqCst) {
+            queue!(self.terminal.backend_mut(), Print(TITLE_SAVED))?;
+        }
+        execute!(self.terminal.backend_mut(), Print(format!("\x1b]2;{}\x07", harmless(&title))))?;
+        self.title = title;
+        Ok(())
+    }
+
+    pub fn bell(&mut self) -> io::Result<()> {
+        execute!(self.terminal.backend_mut(), Print('\x07'))
+    }
+
+    /// To the desktop, where the terminal passes it on (OSC 9).
+    pub fn notify(&mut self, text: &str) -> io::Result<()> {
+        execute!(self.terminal.backend_mut(), Print(format!("\x1b]9;{}\x07", harmless(text))))
+    }
+
+    pub fn leave(&mut self) -> io::Result<()> {
+        if !self.taken.inside.swap(false, Ordering::SeqCst) {
+            return Ok(());
+        }
+        restore(self.terminal.backend_mut(), &self.taken)
     }
 
     /// One frame: everything that changed, shown at once.
@@ -96,15 +159,16 @@ impl<W: Write> Screen<W> {
     /// thread goes to `others`, because the screen goes on. Returns what undoes this.
     pub fn catch_panics(&self, others: UnboundedSender<String>) -> impl FnOnce() + use<W> {
         let before: Arc<dyn Fn(&PanicHookInfo<'_>) + Send + Sync> = Arc::from(std::panic::take_hook());
-        let (inside, ours, previous) = (self.inside.clone(), std::thread::current().id(), before.clone());
+        let taken = self.taken.clone();
+        let (ours, previous) = (std::thread::current().id(), before.clone());
         std::panic::set_hook(Box::new(move |info| {
             let elsewhere = std::thread::current().id() != ours;
             if elsewhere && others.send(info.to_string()).is_ok() {
                 return;
             }
-            if inside.swap(false, Ordering::SeqCst) {
+            if taken.inside.swap(false, Ordering::SeqCst) {
                 // The message is to be read even if the terminal cannot be written to any more.
-                let _ = restore(&mut io::stdout());
+                let _ = restore(&mut io::stdout(), &taken);
             }
             previous(info);
         }));
@@ -118,10 +182,21 @@ impl<W: Write> Drop for Screen<W> {
     }
 }
 
-fn restore(out: &mut impl Write) -> io::Result<()> {
+/// Without control characters, of which an escape sequence would be made.
+fn harmless(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
+fn restore(out: &mut impl Write, taken: &Taken) -> io::Result<()> {
+    let titled = taken.titled.swap(false, Ordering::SeqCst);
+    let shaped = taken.cursor.swap(false, Ordering::SeqCst);
     // All of it, also where one part fails; a failure is told.
     let parts = [
         execute!(out, EndSynchronizedUpdate),
+        execute!(out, Print(MOUSE_OFF)),
+        execute!(out, DisableFocusChange),
+        execute!(out, Print(if titled { TITLE_BACK } else { "" })),
+        if shaped { execute!(out, SetCursorStyle::DefaultUserShape) } else { Ok(()) },
         execute!(out, PopKeyboardEnhancementFlags),
         execute!(out, DisableBracketedPaste),
         execute!(out, ResetColor),
@@ -182,7 +257,7 @@ mod tests {
             let drawn = Screen::open(out.clone(), viewport).and_then(|mut screen| screen.draw(&app()));
             let written = String::from_utf8_lossy(&out.written.borrow()).into_owned();
             if drawn.is_err() && written.contains("\x1b[?1049h") {
-                for end in ["\x1b[?1049l", "\x1b[?2004l", "\x1b[?25h"] {
+                for end in ["\x1b[?1049l", "\x1b[?2004l", "\x1b[?25h", MOUSE_OFF, "\x1b[?1004l"] {
                     assert!(written.contains(end), "write {fails_at}: no {end:?}");
                 }
             }
@@ -193,12 +268,15 @@ mod tests {
     fn frames_are_synchronized_and_left_once() {
         let out = Faulty::default();
         let mut screen = Screen::open(out.clone(), Viewport::Fixed(Rect::new(0, 0, 40, 16))).unwrap();
+        screen.entitle("a\x1b]0;b\x07c".into()).unwrap();
         screen.draw(&app()).unwrap();
         screen.leave().unwrap();
         drop(screen);
         let written = String::from_utf8_lossy(&out.written.borrow()).into_owned();
         assert!(written.contains("\x1b[?2026h") && written.contains("\x1b[?2026l"));
         assert_eq!(written.matches("\x1b[?1049l").count(), 1);
+        assert!(written.contains("\x1b]2;a]0;bc\x07"), "{written:?}");
+        assert_eq!((written.matches(TITLE_SAVED).count(), written.matches(TITLE_BACK).count()), (1, 1));
     }
 
     /// BUGLOG X10: a joined emoji drawn over narrow text leaves nothing of that text.

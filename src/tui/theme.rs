@@ -1,6 +1,9 @@
 //! Colour by role. A theme file gives each role two colours: the true one and the nearest of the
 //! sixteen every terminal has. Where colour is refused (`NO_COLOR`) roles differ by weight alone.
 
+use crate::base::nearest;
+use crate::config::Background;
+use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -66,50 +69,107 @@ const SEQUENCE_HUES: [Role; 6] =
 #[derive(Clone, Debug)]
 pub struct Theme {
     pub name: String,
+    pub depth: Depth,
+    /// What its colours were chosen for, and the text on it.
+    backdrop: Option<(Color, Color)>,
+    /// Whether that is painted, where nobody says otherwise.
+    paints: bool,
+    /// Told apart from the one worn before: lines that were styled by that one are drawn anew.
+    pub generation: u32,
     styles: BTreeMap<Role, Style>,
 }
 
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 9] = [
     ("dark", include_str!("../../themes/dark.toml")),
     ("light", include_str!("../../themes/light.toml")),
     ("contrast", include_str!("../../themes/contrast.toml")),
+    ("catppuccin-mocha", include_str!("../../themes/catppuccin-mocha.toml")),
+    ("catppuccin-latte", include_str!("../../themes/catppuccin-latte.toml")),
+    ("gruvbox-dark", include_str!("../../themes/gruvbox-dark.toml")),
+    ("gruvbox-light", include_str!("../../themes/gruvbox-light.toml")),
+    ("nord", include_str!("../../themes/nord.toml")),
+    ("tokyo-night", include_str!("../../themes/tokyo-night.toml")),
 ];
 
 /// A theme as its file says it.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ThemeFile {
-    /// What the colours were chosen for; the terminal's own background is left alone.
-    background: String,
+    /// What the colours were chosen for.
+    background: Ground,
+    /// Whether that is painted, or the terminal keeps its own.
+    #[serde(default)]
+    paint: bool,
     /// `["#rrggbb", "ansi-name"]` for each role.
     roles: BTreeMap<String, [String; 2]>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Ground {
+    True(String),
+    Both([String; 2]),
 }
 
 impl Theme {
     /// A built-in theme, or `NAME.toml` in the themes folder.
     pub fn load(name: &str, folder: Option<&Path>, depth: Depth) -> anyhow::Result<Self> {
-        if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
-            return Self::parse(name, text, depth);
+        if let Some(theme) = Self::built_in(name, depth) {
+            return Ok(theme);
         }
-        let known = BUILT_IN.map(|(name, _)| name).join(", ");
-        let folder = folder.ok_or_else(|| anyhow::anyhow!("no theme {name:?}; there are {known}"))?;
+        let folder = folder.ok_or_else(|| anyhow::anyhow!("no theme {name:?}; there are {}", names()))?;
         let path = folder.join(format!("{name}.toml"));
         let text = std::fs::read_to_string(&path).map_err(|e| {
-            anyhow::anyhow!("no theme {name:?}: {}: {e}; built in are {known}", path.display())
+            anyhow::anyhow!("no theme {name:?}: {}: {e}; built in are {}", path.display(), names())
         })?;
         Self::parse(name, &text, depth)
     }
 
-    fn parse(name: &str, text: &str, depth: Depth) -> anyhow::Result<Self> {
+    pub fn built_in(name: &str, depth: Depth) -> Option<Self> {
+        let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
+        Some(Self::parse(name, text, depth).expect("tests read every built-in theme"))
+    }
+
+    /// Names of the built-in themes.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    pub fn parse(name: &str, text: &str, depth: Depth) -> anyhow::Result<Self> {
         let file: ThemeFile = toml::from_str(text).map_err(|e| anyhow::anyhow!("theme {name}: {e}"))?;
-        hex(&file.background)?;
+        if let Some(unknown) = file.roles.keys().find(|key| !ROLES.iter().any(|(role, _)| role == key)) {
+            let near = nearest(unknown, ROLES.iter().map(|(role, _)| *role));
+            let hint = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
+            anyhow::bail!("theme {name}: unknown role {unknown:?}{hint}");
+        }
         let mut styles = BTreeMap::new();
         for (key, role) in ROLES {
             let [hex_colour, ansi] =
                 file.roles.get(key).ok_or_else(|| anyhow::anyhow!("theme {name}: no role {key:?}"))?;
             styles.insert(role, style(role, hex(hex_colour)?, ansi.parse()?, depth));
         }
-        Ok(Self { name: name.to_owned(), styles })
+        let backdrop = backdrop(&file.background, depth)?;
+        let text = styles[&Role::Text].fg;
+        let backdrop = backdrop.map(|ground| (ground, text.unwrap_or_default()));
+        Ok(Self { name: name.to_owned(), depth, backdrop, paints: file.paint, generation: 0, styles })
+    }
+
+    /// Lays the theme's background under a finished picture.
+    pub fn paint(&self, background: Background, buf: &mut Buffer) {
+        let paints = match background {
+            Background::Auto => self.paints,
+            Background::Paint => true,
+            Background::Terminal => false,
+        };
+        let Some((ground, text)) = self.backdrop.filter(|_| paints) else { return };
+        for cell in &mut buf.content {
+            if cell.bg == Color::Reset {
+                cell.bg = ground;
+            }
+            if cell.fg == Color::Reset {
+                cell.fg = text;
+            }
+        }
     }
 
     pub fn style(&self, role: Role) -> Style {
@@ -127,6 +187,15 @@ impl Theme {
     }
 }
 
+/// The default for this terminal: the light one where `COLORFGBG` says that it is light.
+pub fn by_itself() -> &'static str {
+    let ground = std::env::var("COLORFGBG").unwrap_or_default();
+    match ground.rsplit(';').next() {
+        Some("7" | "15") => "light",
+        _ => "dark",
+    }
+}
+
 impl Depth {
     /// From `NO_COLOR`, `COLORTERM` and `TERM`.
     pub fn detect(no_color: bool) -> Self {
@@ -140,6 +209,24 @@ impl Depth {
             _ => Depth::Sixteen,
         }
     }
+}
+
+fn names() -> String {
+    Theme::names().collect::<Vec<_>>().join(", ")
+}
+
+fn backdrop(background: &Ground, depth: Depth) -> anyhow::Result<Option<Color>> {
+    let (colour, ansi) = match background {
+        Ground::True(colour) => (colour, None),
+        Ground::Both([colour, ansi]) => (colour, Some(ansi.parse()?)),
+    };
+    let (r, g, b) = hex(colour)?;
+    Ok(match depth {
+        Depth::None => None,
+        Depth::Sixteen => ansi,
+        Depth::Indexed => Some(Color::Indexed(nearest_index(r, g, b))),
+        Depth::True => Some(Color::Rgb(r, g, b)),
+    })
 }
 
 fn style(role: Role, (r, g, b): (u8, u8, u8), ansi: Color, depth: Depth) -> Style {
@@ -220,15 +307,50 @@ mod tests {
     }
 
     #[test]
-    fn text_is_readable_on_the_background_it_was_chosen_for() {
-        // WCAG AA: 4.5 for text. Borders and faint fillings carry no text.
+    fn text_is_readable_on_its_background_and_where_a_row_is_selected() {
+        // WCAG AA: 4.5 for text. Borders and faint fillings carry no text that is needed.
         let text = |role: &str| !matches!(role, "faint" | "border" | "selection");
         for (name, source) in BUILT_IN {
             let file: ThemeFile = toml::from_str(source).unwrap();
-            let background = hex(&file.background).unwrap();
-            for (role, [colour, _]) in file.roles.iter().filter(|(role, _)| text(role)) {
-                let ratio = contrast(hex(colour).unwrap(), background);
-                assert!(ratio >= 4.5, "{name} {role} {colour}: {ratio:.2}");
+            let (Ground::True(ground) | Ground::Both([ground, _])) = &file.background;
+            for ground in [ground, &file.roles["selection"][0]] {
+                for (role, [colour, _]) in file.roles.iter().filter(|(role, _)| text(role)) {
+                    let ratio = contrast(hex(colour).unwrap(), hex(ground).unwrap());
+                    assert!(ratio >= 4.5, "{name} {role} {colour} on {ground}: {ratio:.2}");
+                }
+            }
+            // What is not read is still seen.
+            for role in ["border", "selection"] {
+                let ratio = contrast(hex(&file.roles[role][0]).unwrap(), hex(ground).unwrap());
+                assert!(ratio >= 1.15, "{name} {role}: {ratio:.2}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_theme_says_what_is_wrong() {
+        let (_, dark) = BUILT_IN[0];
+        for (text, said) in [
+            (dark.replace("muted ", "mutd "), "unknown role \"mutd\"; did you mean \"muted\"?"),
+            (dark.replace("#d7dae0", "red"), "a colour is written #rrggbb"),
+            (dark.replace("key ", "#"), "no role \"key\""),
+            ("background = 3".into(), "theme mine"),
+        ] {
+            let error = Theme::parse("mine", &text, Depth::True).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_painted_theme_leaves_no_cell_to_the_terminal() {
+        use ratatui::layout::Rect;
+        for depth in [Depth::None, Depth::Sixteen, Depth::Indexed, Depth::True] {
+            for name in Theme::names() {
+                let theme = Theme::built_in(name, depth).unwrap();
+                let mut buffer = Buffer::empty(Rect::new(0, 0, 3, 1));
+                theme.paint(Background::Auto, &mut buffer);
+                let painted = buffer.content.iter().all(|c| c.bg != Color::Reset && c.fg != Color::Reset);
+                assert_eq!(painted, name != "dark" && depth != Depth::None, "{name} {depth:?}");
             }
         }
     }

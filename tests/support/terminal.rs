@@ -172,7 +172,18 @@ impl Terminal {
     pub fn is_given_back(&self) -> bool {
         let seen = self.seen.lock().unwrap();
         let screen = seen.parser.screen();
-        !screen.alternate_screen() && !screen.bracketed_paste() && !screen.hide_cursor() && !self.is_raw()
+        // Modes that the parser does not know: whatever was switched on was switched off after it.
+        let off = |on: &str, off: &str| last(&seen.raw, on) <= last(&seen.raw, off);
+        let modes = ["1000", "1002", "1003", "1006", "1004", "2004"];
+        let modes_off = modes.iter().all(|mode| off(&format!("\x1b[?{mode}h"), &format!("\x1b[?{mode}l")));
+        !screen.alternate_screen()
+            && !screen.bracketed_paste()
+            && !screen.hide_cursor()
+            && screen.mouse_protocol_mode() == vt100::MouseProtocolMode::None
+            && screen.mouse_protocol_encoding() == vt100::MouseProtocolEncoding::Default
+            && modes_off
+            && off("\x1b[22;0t", "\x1b[23;0t")
+            && !self.is_raw()
     }
 
     /// The terminal as a shell would leave it for the next job.
@@ -191,6 +202,11 @@ impl Terminal {
         let begin = b"\x1b[?2026h";
         self.seen.lock().unwrap().raw.windows(begin.len()).filter(|w| w == begin).count()
     }
+}
+
+/// Where these bytes come last.
+fn last(raw: &[u8], wanted: &str) -> Option<usize> {
+    raw.windows(wanted.len()).rposition(|w| w == wanted.as_bytes())
 }
 
 impl Drop for Terminal {

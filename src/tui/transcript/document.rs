@@ -41,6 +41,8 @@ pub struct Document {
 
 struct Rendered {
     width: u16,
+    /// Whose colours they have.
+    theme: u32,
     lines: Vec<Line<'static>>,
 }
 
@@ -164,12 +166,12 @@ impl Document {
             return then(&self.open_code(fence, width, theme));
         }
         let mut cache = block.map_or(&self.tail_lines, |b| &b.lines).borrow_mut();
-        if cache.as_ref().is_none_or(|c| c.width != width) {
+        if cache.as_ref().is_none_or(|c| (c.width, c.theme) != (width, theme.generation)) {
             let lines = match block {
                 Some(block) => self.render(&block.content, width, theme),
                 None => self.text_lines(&self.tail, width, theme),
             };
-            *cache = Some(Rendered { width, lines });
+            *cache = Some(Rendered { width, theme: theme.generation, lines });
         }
         then(cache.as_ref().map_or(&[], |c| &c.lines))
     }
@@ -266,9 +268,9 @@ impl Document {
     /// Wraps only the lines that came since, and the one still growing.
     fn open_code<'a>(&self, fence: &'a Fence, width: u16, theme: &Theme) -> Ref<'a, [Line<'static>]> {
         let mut shown = fence.shown.borrow_mut();
-        if shown.width != width {
-            *shown =
-                ShownCode { width, wrapped: 0, stable: 1, lines: vec![code_head(&fence.language, theme)] };
+        if (shown.width, shown.theme) != (width, theme.generation) {
+            let lines = vec![code_head(&fence.language, theme)];
+            *shown = ShownCode { width, theme: theme.generation, wrapped: 0, stable: 1, lines };
         }
         let (stable, wrapped) = (shown.stable, shown.wrapped);
         shown.lines.truncate(stable);

@@ -18,6 +18,8 @@ pub struct Fence {
 #[derive(Default)]
 pub struct ShownCode {
     pub width: u16,
+    /// Whose colours they have.
+    pub theme: u32,
     pub wrapped: usize,
     pub stable: usize,
     pub lines: Vec<Line<'static>>,

@@ -1,15 +1,14 @@
 //! What slash commands do.
 
 use super::{
-    attach, branch, calls, compare, debug, engine, fork, guided, keys, models, params, presets, resume,
-    scheduling, sessions, tabs, take,
+    attach, branch, calls, compare, debug, engine, fork, guided, keymap, keys, layout, models, overlay,
+    params, presets, resume, scheduling, sessions, tabs, take, theme,
 };
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
 use crate::tui::app::{App, Effect, Focus};
 use crate::tui::chat::{Chat, Level};
 use crate::tui::format;
-use crate::tui::overlay::Overlay;
 use crate::tui::panels::{Panel, SizeClass};
 use crate::tui::slash::Slash;
 
@@ -18,7 +17,7 @@ const MAX_PARALLEL: u32 = 16;
 
 pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Effect>) {
     match command {
-        Slash::Help => app.overlay = Some(Overlay::Help { scroll: 0 }),
+        Slash::Help => overlay::help(app),
         Slash::Exit => effects.push(Effect::Quit),
         Slash::Clear => new_chat(app, effects),
         Slash::New => tabs::open(app),
@@ -62,6 +61,10 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         Slash::Why => debug::why(app, arguments),
         Slash::Fork => fork::fork(app, arguments, effects),
         Slash::Panel => panel(app, arguments),
+        Slash::Layout => layout::command(app, arguments),
+        Slash::Theme => theme::command(app, arguments, effects),
+        Slash::Mouse => mouse(app, arguments, effects),
+        Slash::Keys => keymap::tell(app),
         Slash::Kv => kv(app, arguments, effects),
         Slash::Stats => stats(app),
         Slash::Context => context(app),
@@ -227,6 +230,21 @@ fn panel(app: &mut App, arguments: &str) {
     }
     // Typed from the input: the input keeps the focus.
     app.focus = Focus::Input;
+}
+
+fn mouse(app: &mut App, typed: &str, effects: &mut Vec<Effect>) {
+    app.mouse = match typed {
+        "" => !app.mouse,
+        "on" => true,
+        "off" => false,
+        other => return app.chat.note(Level::Bad, format!("/mouse takes on or off, not {other:?}")),
+    };
+    app.pointer = Default::default();
+    effects.push(Effect::Mouse(app.mouse));
+    app.say(match app.mouse {
+        true => "the mouse is glassbox's; with Shift it marks text as the terminal does",
+        false => "the mouse is the terminal's; /mouse on takes it again",
+    });
 }
 
 fn kv(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {

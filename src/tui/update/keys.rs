@@ -1,8 +1,8 @@
 //! What keys do.
 
 use super::{
-    attach, branch, branches, calls, command, counting, engine, kv, models, overlay, params, replay,
-    requests, sampling, scheduling, sessions, tabs,
+    attach, branch, branches, calls, command, counting, engine, kv, layout, models, overlay, palette, params,
+    replay, requests, sampling, scheduling, sessions, tabs,
 };
 use crate::protocol::{Command, PARAMS, SCHEDULING, SequenceState};
 use crate::tui::app::{App, Effect, Focus};
@@ -25,6 +25,7 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
     if key.kind == KeyEventKind::Release {
         return;
     }
+    app.pointer.selection = None;
     if calls::key(app, key, effects) {
         return;
     }
@@ -86,7 +87,7 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::QuitIfEmpty => app.composer.delete_next_char(),
         Action::Suspend => effects.push(Effect::Suspend),
         Action::Redraw => effects.push(Effect::Redraw),
-        Action::Palette => overlay::palette(app),
+        Action::Palette => palette::open(app),
         Action::NextTab | Action::PreviousTab | Action::CloseTab if tabs::belongs_to_the_draft(app, key) => {
             app.composer.key(key);
         }
@@ -127,6 +128,10 @@ pub fn act(app: &mut App, action: Action, key: KeyEvent, effects: &mut Vec<Effec
         Action::ClearToLineStart => app.composer.clear_to_line_start(),
         Action::TogglePanel(panel) => toggle_panel(app, panel),
         Action::Zoom => app.panels.zoomed = !app.panels.zoomed,
+        Action::PanelUp | Action::PanelDown | Action::PanelLeft | Action::PanelRight => {
+            layout::act(app, action);
+        }
+        Action::Narrower | Action::Wider | Action::Shorter | Action::Taller => layout::act(app, action),
         Action::NextSequence => next_sequence(app, effects),
         Action::EditValue => begin_typing(app, key),
         Action::EditSettings => edit_settings(app),
@@ -179,6 +184,9 @@ pub fn toggle_panel(app: &mut App, panel: Panel) {
     app.panels.scroll = 0;
     if app.class() == SizeClass::Tiny {
         app.say("the window is too small for panels");
+    } else if app.panels.presenting && app.panels.open(app.class()).contains(&panel) {
+        // There it is chosen, not hidden.
+        app.focus = Focus::Panel(panel);
     } else if app.panels.toggle(app.class(), panel) {
         app.focus = Focus::Panel(panel);
     } else if app.focus == Focus::Panel(panel) {
@@ -280,7 +288,9 @@ fn submit_nothing(app: &mut App, effects: &mut Vec<Effect>) {
 
 fn escape(app: &mut App, effects: &mut Vec<Effect>) {
     let twice = app.last_escape.replace(app.now).is_some_and(|at| app.now - at < TWICE);
-    if app.overlay.take().is_some() || sampling::leave_trial(app) {
+    if app.overlay.is_some() {
+        overlay::close(app);
+    } else if sampling::leave_trial(app) {
     } else if app.focus != Focus::Input {
         app.focus = Focus::Input;
         app.panels.zoomed = false;
@@ -335,9 +345,9 @@ fn move_completion(app: &mut App, by: isize) {
 /// Input, then the open panels in order, and round.
 fn move_focus(app: &mut App, by: isize) {
     app.overlay = None;
-    let open = app.panels.open(app.class());
-    let stops: Vec<Focus> =
-        std::iter::once(Focus::Input).chain(open.iter().map(|p| Focus::Panel(*p))).collect();
+    let class = app.class();
+    let open = if class == SizeClass::Tiny { vec![] } else { app.panels.layout(class).stops() };
+    let stops: Vec<Focus> = std::iter::once(Focus::Input).chain(open.into_iter().map(Focus::Panel)).collect();
     let at = stops.iter().position(|f| *f == app.focus).unwrap_or(0) as isize;
     app.focus = stops[(at + by).rem_euclid(stops.len() as isize) as usize];
     app.panels.scroll = 0;
@@ -362,9 +372,8 @@ fn page_by(app: &mut App, direction: isize) {
 }
 
 pub fn scroll(app: &mut App, by: isize) {
-    if let Some(Overlay::Help { scroll }) = &mut app.overlay {
-        *scroll = scroll.saturating_add_signed(by);
-        return;
+    if let Some(Overlay::Help(help)) = &mut app.overlay {
+        return help.scroll_by(by);
     }
     let (total, view) = app.shown.get();
     let end = total.saturating_sub(view);

@@ -11,11 +11,15 @@ mod debug;
 mod engine;
 mod fork;
 mod guided;
+mod keymap;
 mod keys;
 mod kv;
+mod layout;
 mod models;
 mod mouse;
+mod notice;
 mod overlay;
+mod palette;
 mod params;
 mod presets;
 mod replay;
@@ -27,13 +31,15 @@ mod session_list;
 mod sessions;
 mod tabs;
 mod take;
+mod theme;
 
 pub use keys::EXAMPLE;
 pub use presets::names as preset_names;
 pub use sampling::edited;
 pub use scheduling::origin;
+pub use theme::names as theme_names;
 
-use super::app::{App, Effect, Message};
+use super::app::{App, Effect, Focus, Message};
 use super::chat::Level;
 use std::time::Duration;
 
@@ -46,6 +52,7 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
     let mut effects = Vec::new();
     // Snapshots change no chat, and come often.
     let may_change = !matches!(message, Message::Snapshot(_));
+    let by_hand = matches!(message, Message::Key(_) | Message::Mouse(_));
     match message {
         Message::Key(key) => keys::key(app, key, &mut effects),
         Message::Mouse(event) => mouse::event(app, event, &mut effects),
@@ -54,7 +61,11 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Sessions(event) => sessions::event(app, event),
         Message::Resize(width, height) => resize(app, width, height),
         Message::Models(choices) => models::listed(app, choices, &mut effects),
-        Message::Engine(events) => engine::events(app, events, &mut effects),
+        Message::Engine(events) => {
+            let ended_ms = notice::longest(&events);
+            engine::events(app, events, &mut effects);
+            notice::ended(app, ended_ms, &mut effects);
+        }
         Message::EngineGone => engine::gone(app),
         Message::Opening(name) => models::opening(app, name, &mut effects),
         Message::OpenFailed { name, why } => models::open_failed(app, name, &why),
@@ -77,8 +88,13 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
             app.chat.note(Level::Bad, format!("the system prompt is as it was: {why}"))
         }
         Message::Tick => {}
-        Message::Copied(Ok(())) => app.say("copied"),
+        Message::WindowFocus(here) => app.looked_away = !here,
+        Message::ThemeRead { name, theme } => theme::read(app, &name, theme, &mut effects),
+        Message::Copied(Ok(())) => copied(app),
         Message::Copied(Err(why)) => app.chat.note(Level::Bad, format!("not copied: {why}")),
+    }
+    if let Focus::Panel(panel) = app.focus {
+        app.panels.recent = Some(panel);
     }
     attach::follow(app, &mut effects);
     counting::follow(app, &mut effects);
@@ -86,7 +102,20 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
     if may_change {
         sessions::save(app, &mut effects);
     }
+    if by_hand {
+        layout::keep(app, &mut effects);
+    }
     effects
+}
+
+/// What was marked is copied; anything else that is copied says so itself.
+fn copied(app: &mut App) {
+    let marked = app.pointer.selection.as_ref().map(|selection| selection.text().lines().count());
+    app.say(match marked {
+        Some(1) => "copied 1 line".into(),
+        Some(lines) => format!("copied {lines} lines"),
+        None => "copied".to_owned(),
+    });
 }
 
 /// At the start: goes on with the session that was asked for.

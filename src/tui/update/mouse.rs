@@ -1,10 +1,15 @@
 //! What the mouse does: it points at what was drawn last.
 
-use super::{keys, kv, requests};
+use super::{keys, kv, layout, requests};
 use crate::tui::app::{App, Effect, Focus};
 use crate::tui::hits::Target;
+use crate::tui::keymap::Action;
 use crate::tui::overlay::Overlay;
-use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
+use crate::tui::panels::Panel;
+use crate::tui::pointer::Held;
+use crate::tui::selection::{Place, Selection};
+use crate::tui::view::BEFORE_TEXT;
+use crossterm::event::{KeyCode, KeyEvent, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
 
 /// Lines that a notch of the wheel moves.
@@ -12,18 +17,69 @@ const NOTCH: isize = 3;
 
 pub fn event(app: &mut App, event: MouseEvent, effects: &mut Vec<Effect>) {
     let at = Position::new(event.column, event.row);
-    let hit = app.hits.at(at);
-    match (event.kind, hit) {
-        (MouseEventKind::ScrollUp, _) => keys::scroll(app, -NOTCH),
-        (MouseEventKind::ScrollDown, _) => keys::scroll(app, NOTCH),
-        (MouseEventKind::Down(MouseButton::Left), Some((area, target))) => {
-            click(app, at, area, target, effects)
-        }
+    match event.kind {
+        MouseEventKind::ScrollUp => wheel(app, at, -1, effects),
+        MouseEventKind::ScrollDown => wheel(app, at, 1, effects),
+        MouseEventKind::Down(MouseButton::Left) => press(app, at, effects),
+        MouseEventKind::Drag(MouseButton::Left) => drag(app, at),
+        MouseEventKind::Up(MouseButton::Left) => release(app, effects),
         _ => {}
     }
 }
 
-fn click(app: &mut App, at: Position, area: Rect, target: Target, effects: &mut Vec<Effect>) {
+/// What is under the pointer moves, whatever has the focus.
+fn wheel(app: &mut App, at: Position, by: isize, effects: &mut Vec<Effect>) {
+    let target = app.hits.at(at).map(|(_, target)| target);
+    match (&mut app.overlay, target) {
+        (Some(Overlay::Picker(picker)), _) => {
+            picker.move_by(by);
+            super::overlay::moved(app);
+        }
+        (None, Some(Target::Panel(panel) | Target::Title(panel) | Target::Number(panel))) => {
+            wheel_panel(app, panel, by, effects);
+        }
+        _ => keys::scroll(app, by * NOTCH),
+    }
+}
+
+/// As its own keys for up and down would.
+fn wheel_panel(app: &mut App, panel: Panel, by: isize, effects: &mut Vec<Effect>) {
+    let focus = std::mem::replace(&mut app.focus, Focus::Panel(panel));
+    let action = if by < 0 { Action::Up } else { Action::Down };
+    let lines = match panel {
+        Panel::Beams | Panel::Reasoning | Panel::Metrics => NOTCH,
+        Panel::Sampling | Panel::Kv | Panel::Batch => 1,
+    };
+    for _ in 0..lines {
+        keys::act(app, action, KeyEvent::from(KeyCode::Null), effects);
+    }
+    app.focus = focus;
+}
+
+fn press(app: &mut App, at: Position, effects: &mut Vec<Effect>) {
+    let double = app.pointer.is_double(at, app.now);
+    app.pointer.selection = None;
+    let Some((area, target)) = app.hits.at(at) else { return };
+    let transcript = app.hits.area(Target::Transcript).filter(|area| area.contains(at));
+    app.pointer.held = match target {
+        Target::Divider(side) => Some(Held::Divider(side)),
+        Target::Title(panel) => Some(Held::Title(panel)),
+        Target::Panel(_) | Target::Number(_) | Target::Row(_) | Target::Overlay | Target::Outside => None,
+        _ => transcript.map(|area| {
+            app.pointer.selection = Some(Selection::new(place(app, area, at)));
+            Held::Text
+        }),
+    };
+    click(app, (at, area), target, double, effects);
+}
+
+fn click(
+    app: &mut App,
+    (at, area): (Position, Rect),
+    target: Target,
+    double: bool,
+    effects: &mut Vec<Effect>,
+) {
     match target {
         Target::Input | Target::Transcript => app.focus = Focus::Input,
         Target::Tab(tab) => app.switch_tab(tab),
@@ -35,6 +91,13 @@ fn click(app: &mut App, at: Position, area: Rect, target: Target, effects: &mut 
         Target::CacheRow(row) => kv::select_row(app, row),
         Target::Sequence(seq) => requests::point_at(app, seq),
         Target::Branch(row) => super::branches::point_at(app, row),
+        Target::Title(panel) => {
+            app.focus = Focus::Panel(panel);
+            app.panels.zoomed ^= double;
+        }
+        Target::Number(panel) => keys::toggle_panel(app, panel),
+        Target::Divider(_) | Target::Overlay => {}
+        Target::Outside => super::overlay::close(app),
         Target::Row(row) => {
             let picker = match &mut app.overlay {
                 Some(Overlay::Picker(picker)) => Some(&mut **picker),
@@ -43,10 +106,51 @@ fn click(app: &mut App, at: Position, area: Rect, target: Target, effects: &mut 
             };
             if let Some(picker) = picker {
                 picker.selected = row;
-                let choice = picker.selected().map(|item| item.choice.clone());
-                app.overlay = None;
-                choice.into_iter().for_each(|choice| super::overlay::choose(app, choice, effects));
+                super::overlay::take(app, effects);
             }
         }
     }
+}
+
+fn drag(app: &mut App, at: Position) {
+    match app.pointer.held {
+        Some(Held::Divider(side)) => layout::drag_divider(app, side, at.x),
+        Some(Held::Title(panel)) => layout::drag_title(app, panel, at.y),
+        Some(Held::Text) => mark(app, at),
+        None => {}
+    }
+}
+
+/// The marked text goes on to the pointer; beyond an edge the view follows.
+fn mark(app: &mut App, at: Position) {
+    let Some(area) = app.hits.area(Target::Transcript).filter(|area| !area.is_empty()) else { return };
+    if at.y < area.top() {
+        keys::scroll(app, -1);
+    } else if at.y >= area.bottom() {
+        keys::scroll(app, 1);
+    }
+    let to = place(app, area, at);
+    if let Some(selection) = &mut app.pointer.selection {
+        selection.extend(to);
+    }
+}
+
+fn release(app: &mut App, effects: &mut Vec<Effect>) {
+    let held = app.pointer.held.take();
+    let Some(selection) = app.pointer.selection.as_ref().filter(|_| held == Some(Held::Text)) else { return };
+    let text = selection.text();
+    if selection.is_empty() || text.trim().is_empty() {
+        app.pointer.selection = None;
+    } else {
+        effects.push(Effect::Copy(text));
+    }
+}
+
+/// The place in the whole transcript, of the nearest cell in view.
+fn place(app: &App, area: Rect, at: Position) -> Place {
+    let row = at.y.clamp(area.top(), area.bottom().saturating_sub(1)) - area.top();
+    // In a presentation a line takes two rows.
+    let row = if app.panels.presenting { row / 2 } else { row };
+    let column = at.x.saturating_sub(area.x + BEFORE_TEXT);
+    Place { line: app.top_line() + usize::from(row), column: column.into() }
 }

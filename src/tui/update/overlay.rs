@@ -1,20 +1,51 @@
 //! Keys while something lies over everything.
 
-use super::{command, keys};
+use super::{command, keys, theme};
 use crate::tui::app::{App, Effect};
-use crate::tui::keymap::{self, Action};
-use crate::tui::overlay::Overlay;
-use crate::tui::picker::{Choice, Picker};
+use crate::tui::overlay::{Help, Overlay};
+use crate::tui::picker::Choice;
 use crate::tui::slash;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// False lets the key act as usual.
 pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) -> bool {
     match &mut app.overlay {
-        Some(Overlay::Picker(_)) => pick(app, key, effects),
-        Some(Overlay::Sessions(_)) => super::session_list::key(app, key, effects),
-        Some(Overlay::Help { .. }) | None => return false,
+        Some(Overlay::Picker(_)) => {
+            pick(app, key, effects);
+            true
+        }
+        Some(Overlay::Sessions(_)) => {
+            super::session_list::key(app, key, effects);
+            true
+        }
+        // Whoever is asked something closes the help to answer, and searches nothing in it.
+        Some(Overlay::Help(_)) if app.tools.question.is_some() => false,
+        Some(Overlay::Help(help)) => read(help, key),
+        None => false,
     }
+}
+
+/// A letter narrows the help; what does not belong to it acts as usual.
+fn read(help: &mut Help, key: KeyEvent) -> bool {
+    match key.code {
+        // As it was opened from a panel.
+        KeyCode::Char('?') if help.query.is_empty() => return false,
+        KeyCode::Char(c) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() => help.query.push(c),
+        KeyCode::Backspace => drop(help.query.pop()),
+        KeyCode::Down => return scrolled(help, 1),
+        KeyCode::Up => return scrolled(help, -1),
+        KeyCode::PageDown => return scrolled(help, 10),
+        KeyCode::PageUp => return scrolled(help, -10),
+        KeyCode::Home => return scrolled(help, isize::MIN),
+        KeyCode::End => return scrolled(help, isize::MAX),
+        _ => return false,
+    }
+    help.scroll = 0;
+    true
+}
+
+fn scrolled(help: &mut Help, by: isize) -> bool {
+    help.scroll_by(by);
     true
 }
 
@@ -22,34 +53,59 @@ fn pick(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
     let Some(Overlay::Picker(picker)) = &mut app.overlay else { return };
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
-        KeyCode::Esc => app.overlay = None,
-        KeyCode::Char('c') if control => app.overlay = None,
-        KeyCode::Enter => {
-            let choice = picker.selected().map(|item| item.choice.clone());
-            if let Some(choice) = choice {
-                app.overlay = None;
-                choose(app, choice, effects);
-            }
-        }
-        KeyCode::Down | KeyCode::Tab => moved(picker, 1),
-        KeyCode::Up | KeyCode::BackTab => moved(picker, -1),
-        KeyCode::Char('n') if control => moved(picker, 1),
-        KeyCode::Char('p') if control => moved(picker, -1),
-        KeyCode::PageDown => moved(picker, 10),
-        KeyCode::PageUp => moved(picker, -10),
-        KeyCode::Home => moved(picker, isize::MIN),
-        KeyCode::End => moved(picker, isize::MAX),
+        KeyCode::Esc => return close(app),
+        KeyCode::Char('c') if control => return close(app),
+        KeyCode::Enter => return take(app, effects),
+        KeyCode::Down | KeyCode::Tab => picker.move_by(1),
+        KeyCode::Up | KeyCode::BackTab => picker.move_by(-1),
+        KeyCode::Char('n') if control => picker.move_by(1),
+        KeyCode::Char('p') if control => picker.move_by(-1),
+        KeyCode::PageDown => picker.move_by(10),
+        KeyCode::PageUp => picker.move_by(-10),
+        KeyCode::Home => picker.move_by(isize::MIN),
+        KeyCode::End => picker.move_by(isize::MAX),
         KeyCode::Backspace => picker.type_letter(None),
         KeyCode::Char(c) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() => {
             picker.type_letter(Some(c));
         }
         _ => {}
     }
+    moved(app);
 }
 
-fn moved(picker: &mut Picker, by: isize) {
-    picker.move_by(by);
+/// Another entry is selected: a theme is tried on.
+pub fn moved(app: &mut App) {
+    let Some(Overlay::Picker(picker)) = &app.overlay else { return };
+    if picker.before.is_none() {
+        return;
+    }
+    if let Some(Choice::Theme(name)) = picker.selected().map(|item| item.choice.clone()) {
+        theme::preview(app, &name);
+    }
 }
+
+/// Leaves it as it was before it was opened.
+pub fn close(app: &mut App) {
+    if let Some(Overlay::Picker(picker)) = app.overlay.take()
+        && let Some(worn) = picker.before
+    {
+        theme::preview(app, &worn);
+    }
+}
+
+/// Takes the selected entry.
+pub fn take(app: &mut App, effects: &mut Vec<Effect>) {
+    let Some(Overlay::Picker(picker)) = &app.overlay else { return };
+    let Some(item) = picker.selected().cloned() else { return };
+    app.overlay = None;
+    app.chosen.retain(|label| *label != item.label);
+    app.chosen.insert(0, item.label);
+    app.chosen.truncate(RECENT);
+    choose(app, item.choice, effects);
+}
+
+/// So many entries of the palette are remembered as the newest.
+const RECENT: usize = 8;
 
 /// Does what the entry stands for.
 pub fn choose(app: &mut App, choice: Choice, effects: &mut Vec<Effect>) {
@@ -68,49 +124,20 @@ pub fn choose(app: &mut App, choice: Choice, effects: &mut Vec<Effect>) {
             app.completion = 0;
         }
         Choice::Tab(tab) => app.switch_tab(tab),
+        Choice::Theme(name) => theme::command(app, &name, effects),
         Choice::Parameter(index) => super::sampling::go_to(app, index),
         Choice::Preset(index) => super::sampling::preset(app, index, effects),
         Choice::Session(id) => super::sessions::resume(app, crate::protocol::WhichSession::Id(id), effects),
     }
 }
 
+pub fn help(app: &mut App) {
+    app.overlay = Some(Overlay::Help(Help::default()));
+}
+
 pub fn toggle_help(app: &mut App) {
-    app.overlay = match app.overlay {
-        Some(Overlay::Help { .. }) => None,
-        _ => Some(Overlay::Help { scroll: 0 }),
-    };
-}
-
-/// Every action that has a name and every command, to be found by typing.
-pub fn palette(app: &mut App) {
-    use crate::tui::picker::Item;
-    let keymap = app.keymap.bindings();
-    let actions = keymap.filter(|b| !b.help.is_empty() && b.action.is_for_palette()).map(|b| Item {
-        label: b.help.to_owned(),
-        detail: String::new(),
-        note: b.keys.first().map(|k| keymap::name(*k)).unwrap_or_default(),
-        choice: Choice::Action(b.action),
-    });
-    let commands = slash::COMMANDS.iter().map(|c| Item {
-        label: format!("/{} {}", c.name, c.arguments).trim_end().to_owned(),
-        detail: c.help.to_owned(),
-        note: String::new(),
-        choice: match c.arguments {
-            "" => Choice::Command(format!("/{}", c.name)),
-            _ => Choice::Draft(format!("/{} ", c.name)),
-        },
-    });
-    let items = actions.chain(commands).collect();
-    app.overlay = Some(Overlay::Picker(Box::new(Picker::new("palette", items))));
-}
-
-impl Action {
-    /// Whether it makes sense from anywhere.
-    fn is_for_palette(self) -> bool {
-        use Action::{Answer, Down, EditValue, First, Increase, Last, Submit, Up};
-        !matches!(
-            self,
-            Answer(_) | Down | Up | First | Last | Increase | Action::Decrease | EditValue | Submit
-        )
+    match app.overlay {
+        Some(Overlay::Help(_)) => app.overlay = None,
+        _ => help(app),
     }
 }

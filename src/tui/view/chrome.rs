@@ -18,11 +18,12 @@ pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
         return paint::line(area.x, area.y, &line, area, buf);
     }
     let mut spans = vec![Span::raw(" ")];
-    for (key, does) in hints(app) {
+    for (keys, does) in hints(app) {
+        let Some(key) = in_force(app, keys) else { continue };
         if spans.len() > 1 {
             spans.push(Span::styled(" · ", app.theme.style(Role::Faint)));
         }
-        let wide = 1 + Span::raw(key).width() + does.len();
+        let wide = 1 + Span::raw(key.as_str()).width() + does.len();
         let used: usize = spans.iter().map(Span::width).sum();
         if used + wide > area.width.into() {
             spans.pop();
@@ -34,11 +35,28 @@ pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
     paint::line(area.x, area.y, &Line::from(spans), area, buf);
 }
 
+/// Hints are written with the built-in keys; shown are those that the person chose.
+fn in_force(app: &App, keys: &str) -> Option<String> {
+    let arrows = keys.chars().all(|c| "↑↓←→".contains(c));
+    let all: Vec<String> = match arrows {
+        true => keys.chars().map(String::from).collect(),
+        false => keys.split(' ').map(str::to_owned).collect(),
+    };
+    if app.overlay.is_some() || app.tools.question.is_some() {
+        return Some(keys.to_owned());
+    }
+    let named: Vec<String> = all.iter().filter_map(|key| app.keymap.in_force(key, app.focus)).collect();
+    let plain = named == all;
+    (!named.is_empty()).then(|| if plain { keys.to_owned() } else { named.join(" ") })
+}
+
 fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
     match app.overlay {
-        Some(Overlay::Help { .. }) => return vec![("Esc", "close"), ("PgUp PgDn", "scroll")],
         Some(Overlay::Sessions(_)) => {
             return vec![("↑↓", "choose"), ("Enter", "open"), ("Del", "delete"), ("Esc", "close")];
+        }
+        Some(Overlay::Help(_)) => {
+            return vec![("Esc", "close"), ("↑↓ PgUp PgDn", "scroll"), ("letters", "narrow it")];
         }
         Some(Overlay::Picker(_)) => return vec![("↑↓", "choose"), ("Enter", "take it"), ("Esc", "close")],
         None => {}

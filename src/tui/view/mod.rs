@@ -1,8 +1,9 @@
 //! The picture: `App` in, cells out. Nothing here changes anything or asks anyone.
 //!
-//! One file a panel. Layout follows the size class: a drawer at 80x24, a column of panels beside
-//! the chat at 120x40, panels on both sides at 200x60; below 60x15 header, transcript and input.
+//! One file a panel. Where they lie is in `arrange`: as it comes, a drawer at 80x24, a column of panels
+//! beside the chat at 120x40, panels on both sides at 200x60; below 60x15 header, transcript and input.
 
+mod arrange;
 mod ascii;
 mod batch;
 mod batch_rows;
@@ -28,27 +29,31 @@ mod panel;
 mod parallel;
 mod parameters;
 mod picker;
+mod present;
 mod reasoning;
 mod request;
 mod sampling;
 mod scheduling;
+mod selection;
 mod settle;
 mod tabs;
+mod title;
 mod transcript;
 mod versions;
 mod waterfall;
 
 use super::app::{App, Focus};
+use super::hits::Target;
+use super::layout::Arrangement;
 use super::overlay::Overlay;
 use super::panels::{Panel, SizeClass};
 use super::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Position, Rect};
 
-/// Columns of the panels beside the chat.
-const MEDIUM_COLUMN: u16 = 44;
-const WIDE_LEFT: u16 = 44;
-const WIDE_RIGHT: u16 = 60;
+pub use panel::least;
+pub use selection::BEFORE_TEXT;
+pub use title::window_title;
 
 /// Draws the whole screen and says where the cursor belongs.
 pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
@@ -64,11 +69,12 @@ pub fn draw(app: &App, buf: &mut Buffer) -> Option<Position> {
         full(app, class, area, buf)
     };
     match &app.overlay {
-        Some(Overlay::Help { scroll }) if class != SizeClass::Tiny => help::draw(app, *scroll, area, buf),
+        Some(Overlay::Help(help)) => help::draw(app, help, area, buf),
         Some(Overlay::Picker(picker)) => picker::draw(app, picker, area, buf),
         Some(Overlay::Sessions(list)) => picker::draw(app, &list.picker, area, buf),
         _ => {}
     }
+    app.theme.paint(app.options.background, buf);
     settle::settle(buf);
     if app.options.ascii {
         ascii::replace(buf);
@@ -93,8 +99,9 @@ fn tiny(app: &App, area: Rect, buf: &mut Buffer) -> Option<Position> {
         None => header::draw(app, top, buf),
     }
     tabs::draw(app, row, buf);
-    transcript::draw(app, body, buf);
+    chat(app, body, buf);
     calls::question(app, sheet, buf);
+    app.hits.note(bottom, Target::Input);
     input::draw(app, bottom, buf)
 }
 
@@ -116,14 +123,12 @@ fn full(app: &App, class: SizeClass, area: Rect, buf: &mut Buffer) -> Option<Pos
     // Before the body: the lines between its columns are joined to the input's rule.
     let inside = chrome::input_frame(app, bottom, buf);
     match zoomed(app) {
+        _ if app.panels.presenting => present::draw(app, class, body, buf),
         Some(open) => panel::draw(app, open, body, buf),
-        None => match class {
-            SizeClass::Compact => compact(app, body, buf),
-            SizeClass::Medium => medium(app, body, buf),
-            _ => wide(app, body, buf),
-        },
+        None => arranged(app, class, body, buf),
     }
     let cursor = input::draw(app, inside, buf);
+    app.hits.note(bottom, Target::Input);
     calls::question(app, sheet, buf);
     input::completion(app, bottom, buf);
     cursor
@@ -136,68 +141,30 @@ fn zoomed(app: &App) -> Option<Panel> {
     }
 }
 
-/// The transcript over one panel, which grows while it has the focus.
-fn compact(app: &App, body: Rect, buf: &mut Buffer) {
-    let Some(open) = app.panels.open(SizeClass::Compact).first().copied() else {
-        return transcript::draw(app, body, buf);
-    };
-    let wanted =
-        if app.focus == Focus::Panel(open) { body.height * 3 / 5 } else { (body.height * 2 / 5).min(8) };
-    let [chat, drawer] = Layout::vertical([Constraint::Min(0), Constraint::Length(wanted)]).areas(body);
-    transcript::draw(app, chat, buf);
-    panel::draw(app, open, drawer, buf);
-}
-
-fn medium(app: &App, body: Rect, buf: &mut Buffer) {
-    let open = app.panels.open(SizeClass::Medium);
-    if open.is_empty() {
-        return transcript::titled(app, body, buf);
+/// The chat and the open panels.
+fn arranged(app: &App, class: SizeClass, body: Rect, buf: &mut Buffer) {
+    let layout = app.panels.layout(class);
+    let areas = arrange::areas(app, layout, body);
+    match layout.arrangement {
+        Arrangement::Compact => chat(app, areas.chat, buf),
+        _ => titled_chat(app, areas.chat, buf),
     }
-    let [chat, line, side] = Layout::horizontal([
-        Constraint::Min(0),
-        Constraint::Length(1),
-        Constraint::Length(MEDIUM_COLUMN - 1),
-    ])
-    .areas(body);
-    transcript::titled(app, chat, buf);
-    column(app, open, side, buf);
-    paint::separator(line.x, body, app.theme.style(Role::Border), buf);
-}
-
-fn wide(app: &App, body: Rect, buf: &mut Buffer) {
-    let open = app.panels.open(SizeClass::Wide);
-    let on_left = |p: &&Panel| matches!(p, Panel::Batch | Panel::Metrics);
-    let left: Vec<Panel> = open.iter().filter(on_left).copied().collect();
-    let right: Vec<Panel> = open.iter().filter(|p| !on_left(p)).copied().collect();
-    let width = |panels: &[Panel], width| Constraint::Length(if panels.is_empty() { 0 } else { width });
-    let [first, line_1, chat, line_2, last] = Layout::horizontal([
-        width(&left, WIDE_LEFT - 1),
-        width(&left, 1),
-        Constraint::Min(0),
-        width(&right, 1),
-        width(&right, WIDE_RIGHT - 1),
-    ])
-    .areas(body);
-    column(app, &left, first, buf);
-    transcript::titled(app, chat, buf);
-    column(app, &right, last, buf);
-    for line in [line_1, line_2].into_iter().filter(|line| line.width > 0) {
+    for (open, area) in areas.panels {
+        panel::draw(app, open, area, buf);
+    }
+    for (side, line) in areas.lines {
         paint::separator(line.x, body, app.theme.style(Role::Border), buf);
+        app.hits.note(line, Target::Divider(side));
     }
 }
 
-/// Panels over each other, each with its share of the height.
-fn column(app: &App, panels: &[Panel], area: Rect, buf: &mut Buffer) {
-    let all: u16 = panels.iter().map(|p| panel::share(*p)).sum();
-    let shares = panels.iter().map(|p| match panel::share(*p) {
-        // It has so many lines and no more; the others can use what is left.
-        share if *p == Panel::Metrics && panels.len() > 1 && share < area.height * share / all => {
-            Constraint::Length(share + 1)
-        }
-        share => Constraint::Fill(share),
-    });
-    let areas = Layout::vertical(shares).split(area);
-    for (panel, area) in panels.iter().zip(areas.iter()) {
-        panel::draw(app, *panel, *area, buf);
-    }
+fn chat(app: &App, area: Rect, buf: &mut Buffer) {
+    transcript::draw(app, area, buf);
+    selection::draw(app, area, buf);
+}
+
+fn titled_chat(app: &App, area: Rect, buf: &mut Buffer) {
+    transcript::titled(app, area, buf);
+    let under = Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area };
+    selection::draw(app, under, buf);
 }

@@ -20,6 +20,27 @@ pub fn titled(title: Line<'_>, note: Line<'_>, area: Rect, style: Style, buf: &m
     Rect { x: area.x + 1, y: area.y + 1, width: area.width.saturating_sub(2), height: area.height - 1 }
 }
 
+/// A box with a title on it; the room in it.
+pub fn boxed(title: Line<'_>, note: Line<'_>, area: Rect, style: Style, buf: &mut Buffer) -> Rect {
+    if area.width < 2 || area.height < 2 {
+        return titled(title, note, area, style, buf);
+    }
+    let (right, bottom) = (area.right() - 1, area.bottom() - 1);
+    let inside = titled(title, note, area, style, buf);
+    buf.set_string(area.x, bottom, "─".repeat(area.width.into()), style);
+    for y in area.top()..area.bottom() {
+        for x in [area.x, right] {
+            buf.set_string(x, y, "│", style);
+        }
+    }
+    for (x, y, corner) in
+        [(area.x, area.y, "┌"), (right, area.y, "┐"), (area.x, bottom, "└"), (right, bottom, "┘")]
+    {
+        buf.set_string(x, y, corner, style);
+    }
+    Rect { height: inside.height - 1, ..inside }
+}
+
 /// A vertical line between columns, joined to the rules that meet it.
 pub fn separator(x: u16, body: Rect, style: Style, buf: &mut Buffer) {
     for y in body.top()..=body.bottom() {

@@ -23,8 +23,17 @@ pub fn share(panel: Panel) -> u16 {
     }
 }
 
+/// With fewer rows, its title counted, it says nothing: it is folded up.
+pub fn least(panel: Panel) -> u16 {
+    match panel {
+        Panel::Sampling => 9,
+        Panel::Kv | Panel::Batch | Panel::Beams | Panel::Metrics => 6,
+        Panel::Reasoning => 5,
+    }
+}
+
 pub fn draw(app: &App, panel: Panel, area: Rect, buf: &mut Buffer) {
-    if area.height < 2 || area.width < 8 {
+    if area.is_empty() || area.width < 8 {
         return;
     }
     let focused = app.focus == Focus::Panel(panel);
@@ -35,9 +44,21 @@ pub fn draw(app: &App, panel: Panel, area: Rect, buf: &mut Buffer) {
         Span::styled(format!("{} ", panel.title()), name),
     ]);
     title.spans.extend(earlier(app));
-    let note = if focused { note(app) } else { Line::default() };
+    let note = match area.height {
+        1 => Line::styled(" … ", app.theme.style(Role::Muted)),
+        _ if focused => note(app),
+        _ => Line::default(),
+    };
     let inside = paint::titled(title, note, area, border, buf);
     app.hits.note(area, Target::Panel(panel));
+    app.hits.note(Rect { height: 1, ..area }, Target::Title(panel));
+    app.hits.note(Rect { x: area.x + 1, width: 3, height: 1, ..area }, Target::Number(panel));
+    content(app, panel, inside, buf);
+}
+
+/// What is under its title.
+pub fn content(app: &App, panel: Panel, inside: Rect, buf: &mut Buffer) {
+    let focused = app.focus == Focus::Panel(panel);
     if inside.is_empty() {
         return;
     }

@@ -13,7 +13,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
 /// Text is easiest to read in lines no longer than this.
-const MEASURE: u16 = 100;
+pub const MEASURE: u16 = 100;
 /// A gutter on the left, and room for the caret on the right.
 pub const GUTTER: u16 = 2;
 pub const CARET: &str = "▍";
