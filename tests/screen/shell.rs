@@ -362,10 +362,10 @@ fn help_is_narrowed_by_typing_and_scrolls_no_further_than_its_end() {
 #[test]
 fn keys_of_ones_own_act_and_are_shown() {
     let mut desk = Desk::ready(SIZES[1]);
-    let file = "[input]\nsubmit = 'ctrl-s'\n[anywhere]\ntoggle_pause = 'f9'\nregenerate = 'none'\n";
+    let file = "[input]\nsubmit = 'ctrl-s'\n[anywhere]\ntoggle_pause = 'f12'\nregenerate = 'none'\n";
     desk.app.keymap = glassbox::tui::Keymap::with_file("keymap.toml", file);
     let picture = desk.picture();
-    assert!(picture.contains("^S send") && picture.contains("F9 pause"), "{picture}");
+    assert!(picture.contains("^S send") && picture.contains("F12 pause"), "{picture}");
     desk.type_text("hello");
     desk.ctrl('s');
     assert_eq!(desk.sent().len(), 1);

@@ -211,3 +211,24 @@ fn the_system_prompt_is_edited_in_place_and_in_an_editor() {
     let Prompt::Chat(messages) = &request.prompt else { panic!("no chat") };
     assert_eq!(messages[0].content, "Two\nlines");
 }
+
+#[test]
+fn the_first_minute_needs_three_keys_and_no_reading() {
+    let mut desk = Desk::new(SIZES[0]);
+    desk.tell(Message::Models(catalogue(false)));
+    assert!(desk.picture().contains("Enter fetches it and starts"), "{}", desk.picture());
+    desk.press(KeyCode::Enter);
+    assert_eq!(desk.effects.last(), Some(&Effect::Fetch("smollm2-135m".into())));
+    desk.say("hello there");
+    desk.tell(Message::Fetch(FetchEvent::Done { path: "/models".into() }));
+    desk.tell(Message::Engine(vec![Event::Ready(Box::new(model_info()))]));
+    assert_eq!(desk.sent().len(), 1);
+    desk.finish();
+    let hint = |desk: &Desk| desk.picture().contains("/set temp 0.2 acts on the next token");
+    assert!(hint(&desk));
+    desk.say("/clear");
+    assert!(desk.picture().contains("Enter alone asks"), "{}", desk.picture());
+    desk.press(KeyCode::Enter);
+    desk.finish();
+    assert!(!hint(&desk), "once is enough: {}", desk.picture());
+}
