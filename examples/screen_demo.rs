@@ -20,7 +20,10 @@ mod payloads;
 
 use fake_engine::{FakeEngine, model_info};
 use glassbox::protocol::*;
-use glassbox::tui::{self, Ended, FetchEvent, ModelChoice, Models, ScreenOptions, SessionOptions};
+use glassbox::tui::{
+    self, Ended, FetchEvent, MemoryNeed, ModelChoice, Models, PresetChoice, ScreenOptions, SessionOptions,
+    StartSettings,
+};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,6 +99,11 @@ fn tools(hostile: bool) -> Option<ToolHandle> {
     Some(glassbox::tools::open(file))
 }
 
+/// Of two gigabytes that are free.
+fn need(bytes: u64) -> Option<MemoryNeed> {
+    Some(MemoryNeed { bytes, context: Some(2048), free: Some(2_000_000_000) })
+}
+
 impl Models for Demo {
     fn list(&mut self) -> Vec<ModelChoice> {
         let smollm = ModelChoice {
@@ -107,7 +115,7 @@ impl Models for Demo {
             on_disk: self.on_disk.load(Ordering::Relaxed),
             is_default: true,
             context: 8192,
-            need: None,
+            need: need(200_000_000),
         };
         let qwen = ModelChoice {
             name: "qwen2.5-coder-0.5b".into(),
@@ -129,6 +137,34 @@ impl Models for Demo {
         let hostile = payloads::payloads().into_iter().filter(|_| self.hostile).map(named);
         let all: Vec<_> = hostile.collect();
         [smollm, qwen].into_iter().chain(all).collect()
+    }
+
+    fn presets(&mut self) -> Vec<PresetChoice> {
+        let poet = PresetChoice {
+            name: "poet".into(),
+            values: vec![("temperature".into(), "1.2".into())],
+            system: Some("Answer in rhymes.".into()),
+            ..PresetChoice::default()
+        };
+        let problem = Some("bad.toml:2: unknown key \"temprature\"".to_owned());
+        vec![PresetChoice { name: "bad".into(), problem, ..PresetChoice::default() }, poet]
+    }
+
+    fn start_settings(
+        &mut self,
+        _model: Option<&str>,
+        preset: Option<&str>,
+    ) -> Result<StartSettings, String> {
+        match preset {
+            None => Ok(StartSettings::default()),
+            Some("poet") => Ok(StartSettings {
+                params: SamplingParams { temperature: 1.2, ..SamplingParams::default() },
+                system: Some("Answer in rhymes.".into()),
+                origins: [("temperature", "preset poet".to_owned())].into(),
+                ..StartSettings::default()
+            }),
+            Some(name) => Err(format!("no preset {name:?}; known are bad, poet")),
+        }
     }
 
     fn fetch(&mut self, _name: &str) -> UnboundedReceiver<FetchEvent> {

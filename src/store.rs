@@ -489,6 +489,10 @@ impl Models for ScreenModels {
             thinking: settings.options.thinking,
         })
     }
+
+    fn save_preset(&mut self, name: &str, text: &str, overwrite: bool) -> Result<String, String> {
+        self.sources.save_preset(name, text, overwrite, variable).map(|path| path.display().to_string())
+    }
 }
 
 /// From the file where it is here; or else about what a file of its size takes.

@@ -42,6 +42,8 @@ mod sessions;
 mod settings;
 #[path = "screen/shell.rs"]
 mod shell;
+#[path = "screen/switching.rs"]
+mod switching;
 #[path = "screen/tokens.rs"]
 mod tokens;
 #[path = "screen/tools.rs"]
@@ -614,6 +616,7 @@ fn models_are_listed_and_switched_with_the_keyboard() {
     let mut desk = Desk::ready(SIZES[1]);
     desk.press(KeyCode::F(2));
     assert!(desk.picture().contains("qwen2.5-coder-0.5b"));
+    desk.press(KeyCode::Esc);
     desk.say("/model qwen2.5-coder-0.5b");
     assert!(desk.effects.contains(&Effect::Fetch("qwen2.5-coder-0.5b".into())));
     desk.say("/model smolm2-135m");

@@ -58,6 +58,35 @@ impl Sources {
         names(&folder).into_iter().map(preset).collect()
     }
 
+    /// Writes the file of a preset.
+    ///
+    /// # Errors
+    /// There is one and it may not be written over, it cannot be written, or it could not be read again.
+    pub fn save_preset(
+        &self,
+        name: &str,
+        text: &str,
+        overwrite: bool,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<PathBuf, String> {
+        let folder = self.folder().ok_or("there is no home folder to keep it in")?;
+        let path = file_of(&folder, name);
+        let told = |e: std::io::Error| format!("{}: {e}", path.display());
+        if path.exists() && !overwrite {
+            return Err(format!("there is {} already; {name}! writes over it", path.display()));
+        }
+        std::fs::create_dir_all(&folder).map_err(told)?;
+        // Whole or not at all, also when the disk is full.
+        let mut file = tempfile_in(&folder, name).map_err(told)?;
+        std::io::Write::write_all(&mut file.1, text.as_bytes()).map_err(told)?;
+        let read = from_preset(&file.0, name, &variable).map_err(|e| e.to_string());
+        let moved = read.and_then(|_| std::fs::rename(&file.0, &path).map_err(told));
+        if moved.is_err() {
+            let _ = std::fs::remove_file(&file.0);
+        }
+        moved.map(|()| path.clone())
+    }
+
     fn preset(
         &self,
         name: &str,
@@ -94,6 +123,13 @@ impl Known {
         let tables = of_name.flat_map(|table| &table.given).cloned();
         Settings::resolve(own.into_iter().chain(tables).chain(self.given.iter().cloned()))
     }
+}
+
+/// Beside where it will be.
+fn tempfile_in(folder: &Path, name: &str) -> std::io::Result<(PathBuf, std::fs::File)> {
+    let path = folder.join(format!(".{name}.{}.new", std::process::id()));
+    let file = std::fs::File::create(&path)?;
+    Ok((path, file))
 }
 
 fn file_of(folder: &Path, name: &str) -> PathBuf {
@@ -211,6 +247,22 @@ mod tests {
         shown.sort_unstable();
         let wanted = [("stop", "END"), ("system", "Rhyme."), ("temperature", "1.2")];
         assert_eq!(shown, wanted.map(|(name, text)| (name, text.to_owned())));
+    }
+
+    #[test]
+    fn a_saved_preset_is_read_again_and_never_written_over_unasked() {
+        let home = home(&[], &[]);
+        let save = |text: &str, over| home.sources.save_preset("poet", text, over, |_| None);
+        let path = save("temperature = 1.2\nsystem = \"Cost: $${X}\"\n", false).unwrap();
+        assert!(path.ends_with("presets/poet.toml"));
+        let known = home.sources.read(Some("poet"), |_| None).unwrap().settings();
+        assert_eq!((known.sampling.temperature, known.options.system.as_deref()), (1.2, Some("Cost: ${X}")));
+        assert!(save("", false).unwrap_err().contains("already"));
+        assert!(save("temprature = 1\n", true).unwrap_err().contains("did you mean"));
+        save("temperature = 0.5\n", true).unwrap();
+        assert_eq!(home.sources.read(Some("poet"), |_| None).unwrap().settings().sampling.temperature, 0.5);
+        let files = std::fs::read_dir(path.parent().unwrap()).unwrap().count();
+        assert_eq!(files, 1);
     }
 
     #[test]

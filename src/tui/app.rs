@@ -15,7 +15,7 @@ use super::overlay::Overlay;
 use super::panels::{Panel, Panels, SizeClass};
 use super::place::Shown;
 use super::pointer::Pointer;
-use super::port::{FetchEvent, ModelChoice, ScreenOptions};
+use super::port::{FetchEvent, ModelChoice, PresetChoice, ScreenOptions, StartSettings};
 use super::reading::Reading;
 use super::selection::LineAt;
 use super::sessions::Sessions;
@@ -76,6 +76,17 @@ pub enum Message {
         pattern: String,
         found: Result<Vec<String>, String>,
     },
+    Presets(Vec<PresetChoice>),
+    /// What a chat with a model and a preset starts with.
+    StartSettings {
+        preset: Option<String>,
+        settings: Box<Result<StartSettings, String>>,
+    },
+    PresetSaved {
+        name: String,
+        result: Result<String, String>,
+    },
+    SystemEdited(Result<String, String>),
     /// Time has passed that something waits for.
     Tick,
     /// What the file of a theme holds.
@@ -102,6 +113,20 @@ pub enum Effect {
     Tools(ToolCommand),
     Sessions(SessionCommand),
     Open(String),
+    /// Ends the engine in use and waits until its memory is free.
+    Close,
+    ListPresets,
+    StartSettings {
+        model: Option<String>,
+        preset: Option<String>,
+    },
+    SavePreset {
+        name: String,
+        text: String,
+        overwrite: bool,
+    },
+    /// Let the person's editor have the system prompt.
+    EditSystem(String),
     Copy(String),
     ReadGrammar {
         command: Slash,
@@ -146,6 +171,14 @@ pub struct App {
     pub now: Duration,
     pub models: Vec<ModelChoice>,
     pub model: ModelState,
+    /// While another is loaded: it comes back if that fails.
+    pub before: Option<Before>,
+    /// Presets as last listed.
+    pub presets: Vec<PresetChoice>,
+    /// The one that was just asked for by name.
+    pub asked_preset: Option<String>,
+    /// What holds from when the loading model is ready, and of which preset.
+    pub start: Option<(Option<String>, StartSettings)>,
     pub fetch: Option<Fetch>,
     /// The one in view.
     pub chat: Chat,
@@ -224,12 +257,19 @@ pub enum ModelState {
         stage: LoadStage,
         done: u64,
         total: u64,
+        started: Duration,
     },
     Ready(Box<ModelInfo>),
     Failed {
         name: String,
         message: String,
     },
+}
+
+/// The model that was in use before the one that is loading.
+pub struct Before {
+    pub info: Box<ModelInfo>,
+    pub snapshot: Arc<Snapshot>,
 }
 
 /// Steps of a recording, and how fast they are played.
@@ -306,6 +346,10 @@ impl App {
             now: Duration::ZERO,
             models: Vec::new(),
             model: ModelState::default(),
+            before: None,
+            presets: Vec::new(),
+            asked_preset: None,
+            start: None,
             fetch: None,
             tabs: Tabs::default(),
             tools: Toolbox::default(),

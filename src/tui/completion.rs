@@ -57,6 +57,13 @@ pub fn offered(app: &App) -> Vec<Choice> {
                 (sanitize::one_line(&m.name), format!("{} {place}", format::bytes(m.bytes)))
             })
             .collect(),
+        Line::Command(Slash::Preset, _) => super::update::preset_names(app),
+        Line::Command(Slash::Version, _) => ["next", "prev"].map(|n| (n.to_owned(), String::new())).to_vec(),
+        Line::Command(Slash::System, _) => {
+            [("edit", "in $VISUAL or $EDITOR"), ("none", "the model is told none")]
+                .map(|(name, help)| (name.to_owned(), help.to_owned()))
+                .to_vec()
+        }
         Line::Command(Slash::Theme, _) => {
             super::update::theme_names(app).map(|name| (sanitize::one_line(name), String::new())).collect()
         }

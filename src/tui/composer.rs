@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn backspace_takes_a_chip_whole_and_its_content_with_it() {
+    fn backspace_takes_a_chip_whole_and_undo_brings_it_back_with_its_content() {
         let mut composer = Composer::default();
         composer.paste(&"x\n".repeat(30));
         composer.paste(" and");
@@ -470,7 +470,7 @@ mod tests {
         press(&mut composer, KeyCode::Backspace);
         assert!(composer.is_empty());
         composer.undo();
-        assert_eq!(composer.whole_text(), "");
+        assert_eq!(composer.whole_text(), "x\n".repeat(30));
     }
 
     #[test]

@@ -56,6 +56,14 @@ impl Picker {
         self.items.get(*self.shown.get(self.selected)?)
     }
 
+    /// Other items under the same query.
+    pub fn replace(&mut self, items: Vec<Item>) {
+        let selected = self.selected;
+        self.items = items;
+        self.narrow();
+        self.selected = selected.min(self.shown.len().saturating_sub(1));
+    }
+
     /// Another letter of what is looked for, or one less.
     pub fn type_letter(&mut self, letter: Option<char>) {
         match letter {

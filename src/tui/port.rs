@@ -126,6 +126,14 @@ pub trait Models: Send {
     ) -> Result<StartSettings, String> {
         Err("there are no presets here".into())
     }
+
+    /// Writes a preset's file and says where it is.
+    ///
+    /// # Errors
+    /// There is one of that name and it may not be written over, or the file cannot be written.
+    fn save_preset(&mut self, _name: &str, _text: &str, _overwrite: bool) -> Result<String, String> {
+        Err("there are no presets here".into())
+    }
 }
 
 /// What the person chose before the screen opened.

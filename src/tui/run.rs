@@ -26,6 +26,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// An engine may take this long to write what it keeps.
 const LEAVING: Duration = Duration::from_secs(10);
+/// And this long to give its memory back to the next.
+const CLOSING: Duration = Duration::from_secs(3);
 const FRAME: Duration = Duration::from_millis(33);
 /// What was typed does not wait for the next picture of what streams.
 const TYPED_FRAME: Duration = Duration::from_millis(8);
@@ -69,6 +71,8 @@ struct Session {
     screen: Screen<Outlet<Stdout>>,
     models: Box<dyn Models>,
     handle: Option<Handle>,
+    /// Of the model before, until the new one is ready.
+    parked: Option<Handle>,
     fetch: Option<UnboundedReceiver<FetchEvent>>,
     tools: Option<ToolHandle>,
     sessions: Option<SessionHandle>,
@@ -93,11 +97,13 @@ struct Session {
 /// Why nobody may read keys for a while: the terminal is another's, or is asked something itself.
 enum Away {
     Shell,
-    Editor(String),
+    Editor(String, Edited),
     /// The shell has had it meanwhile.
     Back,
     Resized,
 }
+/// As what the editor's text comes back.
+type Edited = fn(Result<String, String>) -> Message;
 
 /// What the loop woke up for.
 enum Wake {
@@ -133,6 +139,7 @@ impl Session {
             screen,
             models,
             handle: None,
+            parked: None,
             fetch: None,
             tools,
             sessions,
@@ -156,7 +163,7 @@ impl Session {
         undo();
         // What a call started ends with the screen.
         drop(session.tools.take());
-        if let Some(handle) = session.handle.take() {
+        for handle in [session.handle.take(), session.parked.take()].into_iter().flatten() {
             // The terminal is the person's again; what is to be kept is still written.
             handle.shut_down(LEAVING);
         }
@@ -215,11 +222,11 @@ impl Session {
                 self.signals.suspend().await;
                 self.come_back()
             }
-            Away::Editor(text) => {
+            Away::Editor(text, done) => {
                 self.screen.leave()?;
                 let edited = editor::edit(&text).map_err(|e| e.to_string());
                 self.come_back()?;
-                self.handle_message(Message::Edited(edited))
+                self.handle_message(done(edited))
             }
             Away::Back => self.come_back(),
             Away::Resized => {
@@ -339,13 +346,35 @@ impl Session {
     fn engine_events(&mut self, events: Option<Vec<EngineEvent>>) -> anyhow::Result<()> {
         self.last_event = self.clock.now();
         let Some(mut events) = events else {
-            self.handle = None;
+            self.handle = self.parked.take();
             return self.handle_message(Message::EngineGone);
         };
         if let Some(handle) = &mut self.handle {
             events.extend((1..BATCHES).map_while(|_| handle.events.try_recv()).flatten());
         }
+        self.settle_which(&events);
         self.handle_message(Message::Engine(events))
+    }
+
+    /// Once the new model is there, or is not, the one before goes or comes back.
+    fn settle_which(&mut self, events: &[EngineEvent]) {
+        if events.iter().any(|event| matches!(event, EngineEvent::LoadFailed(_))) {
+            if let Some(before) = self.parked.take() {
+                self.seen = before.snapshot.load();
+                self.handle = Some(before);
+            }
+        } else if events.iter().any(|event| matches!(event, EngineEvent::Ready(_)))
+            && let Some(before) = self.parked.take()
+        {
+            let _ = before.commands.send(Command::Shutdown);
+        }
+    }
+
+    /// Waits until what the engine held is free.
+    fn close(&mut self) {
+        for handle in [self.handle.take(), self.parked.take()].into_iter().flatten() {
+            handle.shut_down(CLOSING);
+        }
     }
 
     fn fetch_event(&mut self, event: Option<FetchEvent>) -> anyhow::Result<()> {
@@ -422,6 +451,20 @@ impl Session {
                 }
             }
             Effect::Open(name) => self.open(&name)?,
+            Effect::Close => self.close(),
+            Effect::ListPresets => {
+                let presets = self.models.presets();
+                self.handle_message(Message::Presets(presets))?;
+            }
+            Effect::StartSettings { model, preset } => {
+                let settings = self.models.start_settings(model.as_deref(), preset.as_deref());
+                self.handle_message(Message::StartSettings { preset, settings: Box::new(settings) })?;
+            }
+            Effect::SavePreset { name, text, overwrite } => {
+                let result = self.models.save_preset(&name, &text, overwrite);
+                self.handle_message(Message::PresetSaved { name, result })?;
+            }
+            Effect::EditSystem(text) => self.away = Some(Away::Editor(text, Message::SystemEdited)),
             Effect::Copy(text) => {
                 let copied = self.copy(text);
                 self.handle_message(Message::Copied(copied))?;
@@ -452,7 +495,7 @@ impl Session {
             }
             Effect::Bell => self.screen.bell()?,
             Effect::Notify(text) => self.screen.notify(&text)?,
-            Effect::Edit(text) => self.away = Some(Away::Editor(text)),
+            Effect::Edit(text) => self.away = Some(Away::Editor(text, Message::Edited)),
             Effect::Suspend => self.away = Some(Away::Shell),
             Effect::Redraw => {
                 self.screen.forget()?;
@@ -468,7 +511,15 @@ impl Session {
             Ok(handle) => {
                 self.seen = handle.snapshot.load();
                 if let Some(old) = self.handle.replace(handle) {
-                    let _ = old.commands.send(Command::Shutdown);
+                    for id in self.app.tabs.all(&self.app.chat).flat_map(|chat| chat.running()) {
+                        let _ = old.commands.send(Command::Abort(id));
+                    }
+                    // What was being loaded is not waited for any more.
+                    let not_ready =
+                        if self.app.ready().is_some() { self.parked.replace(old) } else { Some(old) };
+                    if let Some(old) = not_ready {
+                        let _ = old.commands.send(Command::Shutdown);
+                    }
                 }
                 self.handle_message(Message::Opening(name.to_owned()))
             }

@@ -2,7 +2,7 @@
 
 use super::{
     attach, branch, calls, compare, debug, engine, find, fork, guided, keymap, keys, layout, models, overlay,
-    params, resume, scheduling, sessions, tabs, take, theme, transcript,
+    params, presets, resume, scheduling, sessions, tabs, take, theme, transcript,
 };
 use crate::base::nearest;
 use crate::protocol::{BeamSearch, Command, PARAMS, ParamSpec, SCHEDULING, SchedulingSpec, Thinking};
@@ -32,6 +32,10 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
             effects.push(Effect::ListModels);
             models::choose(app, arguments, effects);
         }
+        Slash::System if arguments == "edit" => {
+            effects.push(Effect::EditSystem(app.chat.system.clone().unwrap_or_default()));
+        }
+        Slash::System if arguments.is_empty() && app.chat.system.is_some() => edit_system(app),
         Slash::System => system(app, arguments),
         Slash::Set => set_named(app, arguments, effects),
         Slash::Regenerate => branch::regenerate(app, effects),
@@ -41,6 +45,7 @@ pub fn run(app: &mut App, command: Slash, arguments: &str, effects: &mut Vec<Eff
         Slash::Compare => compare::run(app, arguments, effects),
         Slash::Read => attach::read(app, arguments, effects),
         Slash::Glob => attach::glob(app, arguments, effects),
+        Slash::Preset => presets::run(app, arguments, effects),
         Slash::Take => take::run(app, arguments),
         Slash::Stop => keys::stop(app, effects),
         Slash::Parallel => parallel(app, arguments, effects),
@@ -110,11 +115,19 @@ pub fn step(app: &mut App, n: u32, effects: &mut Vec<Effect>) {
 fn new_chat(app: &mut App, effects: &mut Vec<Effect>) {
     keys::stop(app, effects);
     sessions::leave_chat(app, effects);
-    app.chat = Chat { thoughts_open: app.chat.thoughts_open, ..Chat::default() };
+    let system = app.chat.system.take();
+    app.chat = Chat { system, thoughts_open: app.chat.thoughts_open, ..Chat::default() };
     app.chat.scroll = None;
 }
 
-fn system(app: &mut App, text: &str) {
+/// The system prompt, in the input.
+fn edit_system(app: &mut App) {
+    let now = app.chat.system.clone().unwrap_or_default();
+    app.composer.set(&format!("/system {now}"));
+    app.say("Enter sets it, /system none takes it away, /system edit opens your editor");
+}
+
+pub fn system(app: &mut App, text: &str) {
     match text {
         "" => {}
         "none" | "off" => app.chat.system = None,

@@ -24,7 +24,7 @@ pub fn events(app: &mut App, events: Vec<Event>, effects: &mut Vec<Effect>) {
         let active = app.tabs.active();
         app.in_tab(home.unwrap_or(active), |app| {
             app.chat.unread |= home.is_some_and(|home| home != active);
-            one(app, event);
+            one(app, event, effects);
             ended.into_iter().for_each(|seq| calls::ended(app, seq, effects));
         });
     }
@@ -64,10 +64,24 @@ pub fn gone(app: &mut App) {
     for tab in 0..app.tabs.len() {
         app.in_tab(tab, |app| close_answers(app, "the engine ended"));
     }
+    if let ModelState::Loading { name, .. } = &app.model {
+        let name = name.clone();
+        return load_failed_by_itself(app, name);
+    }
     if let ModelState::Ready(info) = &app.model {
         let name = info.name.clone();
         app.chat.note(Level::Bad, format!("the engine of {name} ended; /model {name} starts it again"));
         app.model = ModelState::Failed { name, message: "the engine ended".into() };
+    }
+}
+
+/// It ended while it loaded, without a word.
+fn load_failed_by_itself(app: &mut App, name: String) {
+    let message = "the engine ended".to_owned();
+    let after = super::models::back_to_before(app).map(|before| format!("; {before} is still in use"));
+    app.chat.note(Level::Bad, format!("{name} did not load: {message}{}", after.clone().unwrap_or_default()));
+    if after.is_none() {
+        app.model = ModelState::Failed { name, message };
     }
 }
 
@@ -124,14 +138,17 @@ pub fn close_answers(app: &mut App, why: &str) {
     });
 }
 
-fn one(app: &mut App, event: Event) {
+fn one(app: &mut App, event: Event, effects: &mut Vec<Effect>) {
     match &event {
         Event::Loading { stage: at, done: so_far, total: of } => {
-            if let ModelState::Loading { stage, done, total, .. } = &mut app.model {
+            if let ModelState::Loading { stage, done, total, started, .. } = &mut app.model {
+                if stage != at {
+                    *started = app.now;
+                }
                 (*stage, *done, *total) = (*at, *so_far, *of);
             }
         }
-        Event::Ready(info) => ready(app, info.clone()),
+        Event::Ready(info) => ready(app, info.clone(), effects),
         Event::LoadFailed(failure) => load_failed(app, failure),
         Event::Accepted { id, prompt_tokens, .. } => {
             app.chat.each_turn_mut(&mut |turn| {
@@ -196,7 +213,7 @@ fn deliver(app: &mut App, seq: SeqId, event: &Event) {
     }
 }
 
-fn ready(app: &mut App, info: Box<ModelInfo>) {
+fn ready(app: &mut App, info: Box<ModelInfo>, effects: &mut Vec<Effect>) {
     app.panels.kv.forget();
     let reason =
         if info.device_reason.is_empty() { String::new() } else { format!(": {}", info.device_reason) };
@@ -215,6 +232,8 @@ fn ready(app: &mut App, info: Box<ModelInfo>) {
     }
     app.meter.limits = Limits::Unknown;
     app.model = ModelState::Ready(info);
+    app.before = None;
+    super::presets::in_force(app, effects);
 }
 
 fn load_failed(app: &mut App, failure: &Failure) {
@@ -223,6 +242,10 @@ fn load_failed(app: &mut App, failure: &Failure) {
         ModelState::Ready(info) => info.name.clone(),
         ModelState::None | ModelState::Failed { .. } => String::new(),
     };
+    if let Some(before) = super::models::back_to_before(app) {
+        let text = format!("{name} did not load: {failure}\n{before} is still in use");
+        return app.chat.note(Level::Bad, text);
+    }
     app.chat.note(Level::Bad, format!("{name} did not load: {failure}\n/model lists what else there is"));
     app.model = ModelState::Failed { name, message: failure.message.clone() };
 }

@@ -23,6 +23,7 @@ mod notice;
 mod overlay;
 mod palette;
 mod params;
+mod presets;
 mod reading;
 mod reasoning;
 mod replay;
@@ -38,6 +39,7 @@ mod theme;
 mod transcript;
 
 pub use keys::EXAMPLE;
+pub use presets::names as preset_names;
 pub use sampling::edited;
 pub use scheduling::origin;
 pub use theme::names as theme_names;
@@ -70,7 +72,7 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
             notice::ended(app, ended_ms, &mut effects);
         }
         Message::EngineGone => engine::gone(app),
-        Message::Opening(name) => models::opening(app, name),
+        Message::Opening(name) => models::opening(app, name, &mut effects),
         Message::OpenFailed { name, why } => models::open_failed(app, name, &why),
         Message::Fetch(event) => models::fetched(app, event, &mut effects),
         Message::Snapshot(snapshot) => engine::snapshot(app, snapshot),
@@ -81,6 +83,15 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::Folder { path, entries } => attach::listed(app, &path, entries),
         Message::FileRead { path, content } => attach::file_read(app, &path, content, &mut effects),
         Message::Globbed { pattern, found } => attach::globbed(app, &pattern, found, &mut effects),
+        Message::Presets(presets) => presets::listed(app, presets),
+        Message::StartSettings { preset, settings } => {
+            presets::answered(app, preset, *settings, &mut effects)
+        }
+        Message::PresetSaved { name, result } => presets::saved(app, &name, result),
+        Message::SystemEdited(Ok(text)) => command::system(app, text.trim_end()),
+        Message::SystemEdited(Err(why)) => {
+            app.chat.note(Level::Bad, format!("the system prompt is as it was: {why}"))
+        }
         Message::Tick => {}
         Message::WindowFocus(here) => app.looked_away = !here,
         Message::ThemeRead { name, theme } => theme::read(app, &name, theme, &mut effects),

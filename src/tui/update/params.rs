@@ -73,10 +73,9 @@ fn state(app: &App) -> State {
     }
 }
 
-/// Running answers go on with them.
+/// Running answers go on with them, but for those that are compared under settings of their own.
 fn tell(app: &App, effects: &mut Vec<Effect>) {
     for id in app.chat.running() {
-        // Answers that are compared keep what they were asked with.
         if !app.chat.all_answers().any(|answer| answer.seq.request == id && answer.is_fixed) {
             effects.push(Effect::Send(Command::SetParams(id, Box::new(app.params.clone()))));
         }

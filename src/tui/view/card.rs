@@ -9,6 +9,7 @@ use crate::tui::sanitize;
 use crate::tui::theme::Role;
 use crate::tui::transcript::wrap::wrap;
 use ratatui::text::{Line, Span};
+use std::time::Duration;
 
 /// Bytes from which a rate says something about the time left.
 const MEASURABLE: u64 = 64_000;
@@ -19,9 +20,7 @@ pub fn lines(app: &App, width: u16) -> Option<Vec<Line<'static>>> {
         return Some(fetching(app, fetch, width));
     }
     match &app.model {
-        ModelState::Loading { name, stage, done, total } => {
-            Some(loading(app, name, *stage, (*done, *total), width))
-        }
+        ModelState::Loading { name, stage, .. } => Some(loading(app, name, *stage, width)),
         ModelState::None => app.offer().map(|choice| offer(app, choice, width)),
         ModelState::Ready(_) | ModelState::Failed { .. } => None,
     }
@@ -90,15 +89,9 @@ fn fetching(app: &App, fetch: &Fetch, width: usize) -> Vec<Line<'static>> {
     let theme = &app.theme;
     let muted = theme.style(Role::Muted);
     let share = fetch.done as f64 / fetch.total.max(1) as f64;
-    let spent = (app.now.saturating_sub(fetch.started)).as_secs_f64();
-    let new = fetch.done.saturating_sub(fetch.resumed_at.unwrap_or(0));
-    let rate = if spent > 0.2 && new >= MEASURABLE { new as f64 / spent } else { 0.0 };
-    let left = fetch.total.saturating_sub(fetch.done) as f64 / rate;
     let mut facts = vec![format!("{} of {}", format::bytes(fetch.done), format::bytes(fetch.total))];
-    if rate > 0.0 {
-        facts.push(format!("{}/s", format::bytes(rate as u64)));
-        facts.push(format!("{} left", format::seconds(left)));
-    }
+    let new = fetch.done.saturating_sub(fetch.resumed_at.unwrap_or(0));
+    facts.extend(pace(app, fetch.started, new, fetch.total.saturating_sub(fetch.done)));
     let from = sanitize::one_line(&fetch.source);
     let mut lines = vec![
         Line::from(vec![
@@ -116,13 +109,29 @@ fn fetching(app: &App, fetch: &Fetch, width: usize) -> Vec<Line<'static>> {
     lines.into_iter().map(|line| paint::fit_line(line, width)).collect()
 }
 
-fn loading(
-    app: &App,
-    name: &str,
-    stage: LoadStage,
-    (done, total): (u64, u64),
-    width: usize,
-) -> Vec<Line<'static>> {
+/// How fast, and how long it will still take, once that can be measured.
+fn pace(app: &App, started: Duration, new: u64, left: u64) -> Vec<String> {
+    let spent = app.now.saturating_sub(started).as_secs_f64();
+    if spent <= 0.2 || new < MEASURABLE {
+        return Vec::new();
+    }
+    let rate = new as f64 / spent;
+    let seconds = left as f64 / rate;
+    vec![format!("{}/s", format::bytes(rate as u64)), format!("{} left", format::seconds(seconds))]
+}
+
+/// Of a load that is going on: its share, how fast it is, how long it will still take.
+pub fn load_pace(app: &App) -> Option<(f64, Vec<String>)> {
+    match app.model {
+        ModelState::Loading { done, total, started, .. } if total > 0 => {
+            let facts = pace(app, started, done, total.saturating_sub(done));
+            Some((done as f64 / total as f64, facts))
+        }
+        _ => None,
+    }
+}
+
+fn loading(app: &App, name: &str, stage: LoadStage, width: usize) -> Vec<Line<'static>> {
     let muted = app.theme.style(Role::Muted);
     let verb = match stage {
         LoadStage::Reading => "reading",
@@ -133,9 +142,14 @@ fn loading(
         Span::styled(sanitize::one_line(name), app.theme.style(Role::Heading)),
         Span::styled(format!(": {verb}"), muted),
     ])];
-    if total > 0 {
-        lines.push(gauge(app, done as f64 / total as f64, width));
-        let text = format!("  {} of {}", format::bytes(done), format::bytes(total));
+    if let (Some((share, pace)), ModelState::Loading { done, total, .. }) = (load_pace(app), &app.model) {
+        lines.push(gauge(app, share, width));
+        let mut facts = vec![format!("{} of {}", format::bytes(*done), format::bytes(*total))];
+        facts.extend(pace);
+        lines.push(indented(paint::dotted(facts.into_iter().map(|f| Span::styled(f, muted)), &app.theme)));
+    }
+    if let Some(before) = &app.before {
+        let text = format!("  {} stays if this fails", sanitize::one_line(&before.info.name));
         lines.push(Line::styled(text, muted));
     }
     lines.into_iter().map(|line| paint::fit_line(line, width)).collect()

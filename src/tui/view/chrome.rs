@@ -78,7 +78,7 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
             vec![("^R", "older"), ("Enter", "take it"), ("Esc", "leave it")]
         }
         Focus::Input if !completion::offered(app).is_empty() => {
-            vec![("↑↓", "choose"), ("Tab", "complete"), ("Enter", "run")]
+            vec![("↑↓", "choose"), ("Tab", "complete"), ("Enter", completes(app))]
         }
         Focus::Input => {
             let mut all = vec![("Enter", "send"), ("^J", "newline")];
@@ -217,4 +217,9 @@ fn note(app: &App) -> Line<'static> {
         (false, n) => format!(" {n} messages wait for {waits_for} "),
     };
     Line::styled(text, app.theme.style(Role::Warn))
+}
+
+/// What Enter does with a completion.
+fn completes(app: &App) -> &'static str {
+    if app.composer.mention().is_some() { "attach" } else { "run" }
 }

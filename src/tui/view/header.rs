@@ -1,6 +1,6 @@
 //! The top row: model, device, context, speed, parameters. What does not fit goes, least first.
 
-use super::paint;
+use super::{card, paint};
 use crate::tui::app::{App, ModelState};
 use crate::tui::format;
 use crate::tui::sanitize;
@@ -85,13 +85,20 @@ fn model(app: &App) -> Vec<Span<'static>> {
                 Span::styled(format!(" {}", sanitize::one_line(&info.quantization)), muted),
             ]
         }
-        (ModelState::Loading { name: of, .. }, _) => vec![name(of), Span::styled(" loading", muted)],
+        (ModelState::Loading { name: of, .. }, _) => vec![name(of), Span::styled(loading(app), muted)],
         (_, Some(fetch)) => vec![name(&fetch.name), Span::styled(" fetching", muted)],
         (ModelState::Failed { name: of, .. }, _) if !of.is_empty() => {
             vec![name(of), Span::styled(" not loaded", app.theme.style(Role::Bad))]
         }
         _ => vec![Span::styled("no model", muted)],
     }
+}
+
+/// ` loading 42% · 1.2 GB/s · 3 s left`
+fn loading(app: &App) -> String {
+    let Some((share, pace)) = card::load_pace(app) else { return " loading".into() };
+    let words = std::iter::once(format!(" loading {:.0}%", (share * 100.0).floor())).chain(pace);
+    words.collect::<Vec<_>>().join(" · ")
 }
 
 fn context(app: &App, limit: usize, width: u16) -> Vec<Span<'static>> {
