@@ -18,6 +18,9 @@ pub struct KeptLogits {
     most_bytes: usize,
     /// Where the next row is copied to: memory of one that fell out.
     next: Cell<Vec<f32>>,
+    /// The token that was asked about last; its row stays when it falls out, for the next question.
+    asked: Cell<Option<(SeqId, usize)>>,
+    fallen: Option<Kept>,
 }
 
 /// All that drawing a token anew takes, but for the tokens before it: those are its sequence's.
@@ -41,7 +44,14 @@ impl Default for KeptLogits {
 
 impl KeptLogits {
     fn of(most_bytes: usize) -> Self {
-        Self { ring: VecDeque::new(), bytes: 0, most_bytes, next: Cell::default() }
+        Self {
+            ring: VecDeque::new(),
+            bytes: 0,
+            most_bytes,
+            next: Cell::default(),
+            asked: Cell::default(),
+            fallen: None,
+        }
     }
 
     /// For a row of logits that is about to be drawn from.
@@ -72,21 +82,31 @@ impl KeptLogits {
         while self.bytes > self.most_bytes {
             let Some(oldest) = self.ring.pop_front() else { return };
             self.bytes -= oldest.bytes();
-            self.next.set(oldest.logits);
+            if self.asked.get() == Some(oldest.key()) {
+                self.fallen = Some(oldest);
+            } else {
+                self.next.set(oldest.logits);
+            }
         }
     }
 
     fn find(&self, seq: SeqId, index: usize) -> Option<&Kept> {
-        self.ring.iter().rev().find(|kept| (kept.seq, kept.index) == (seq, index))
+        let found = self.ring.iter().rev().chain(&self.fallen).find(|kept| kept.key() == (seq, index))?;
+        self.asked.set(Some(found.key()));
+        Some(found)
     }
 
     pub fn clear(&mut self) {
         self.ring.clear();
-        self.bytes = 0;
+        (self.bytes, self.fallen) = (0, None);
     }
 }
 
 impl Kept {
+    fn key(&self) -> (SeqId, usize) {
+        (self.seq, self.index)
+    }
+
     fn bytes(&self) -> usize {
         size_of_val(&self.logits[..]) + self.mask.as_ref().map_or(0, |mask| size_of_val(&mask.0[..]))
     }
@@ -108,8 +128,9 @@ impl Engine {
         }
         let kept = self.kept.find(*id, *index).ok_or_else(|| {
             format!(
-                "the logits of token {index} are not kept: only those of the newest tokens drawn while \
-                 sequence {id} was looked at"
+                "the logits of token {} are not kept: only those of the newest tokens drawn while \
+                 sequence {id} was looked at",
+                index + 1
             )
         })?;
         let row = SampleRow {
@@ -163,6 +184,12 @@ mod tests {
         assert_eq!((kept(&logits), logits.bytes), (vec![2, 3, 4], 96));
         assert_eq!(logits.ring[2].logits.as_ptr(), first);
         assert!(logits.find(SeqId::default(), 1).is_none() && logits.find(SeqId::default(), 4).is_some());
+        // What was just asked about stays, until another is.
+        (5..9).for_each(|index| push(&mut logits, index));
+        assert!(logits.find(SeqId::default(), 4).is_some());
+        assert!(logits.find(SeqId::default(), 8).is_some());
+        (9..14).for_each(|index| push(&mut logits, index));
+        assert!(logits.find(SeqId::default(), 4).is_none() && logits.find(SeqId::default(), 8).is_some());
         logits.clear();
         assert_eq!((kept(&logits), logits.bytes), (vec![], 0));
     }

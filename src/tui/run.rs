@@ -29,6 +29,10 @@ const LEAVING: Duration = Duration::from_secs(10);
 /// And this long to give its memory back to the next.
 const CLOSING: Duration = Duration::from_secs(3);
 const FRAME: Duration = Duration::from_millis(33);
+/// Pictures are further apart where they take long: one takes at most so small a part of the time.
+const SHARE: u32 = 50;
+/// But no further than this.
+const SLOW_FRAME: Duration = Duration::from_millis(100);
 /// What was typed does not wait for the next picture of what streams.
 const TYPED_FRAME: Duration = Duration::from_millis(8);
 /// Where motion is to be reduced, and nobody presses a key.
@@ -36,8 +40,6 @@ const CALM_FRAME: Duration = Duration::from_millis(200);
 /// Engine and screen keep looking at each other this long after the last event, because a snapshot
 /// may follow it.
 const AFTERGLOW: Duration = Duration::from_millis(500);
-/// Event batches taken before keys get another turn.
-const BATCHES: usize = 64;
 /// Inputs of earlier sessions that are read back.
 const HISTORY: usize = 1_000;
 
@@ -84,6 +86,8 @@ struct Session {
     /// When it was last asked whether there is something to draw.
     last_look: Option<Duration>,
     last_event: Duration,
+    /// What a picture takes, lately.
+    drawing: Duration,
     /// When a person last did something.
     last_touch: Duration,
     seen: Arc<Snapshot>,
@@ -150,6 +154,7 @@ impl Session {
             dirty: true,
             last_look: None,
             last_event: Duration::ZERO,
+            drawing: Duration::ZERO,
             last_touch: Duration::ZERO,
             seen: Arc::default(),
             clipboard: None,
@@ -202,7 +207,10 @@ impl Session {
                 Wake::Sessions(event) => self.session_event(event)?,
                 Wake::Panic(what) => self.handle_message(Message::Panicked(what))?,
                 Wake::Errand(message) => self.handle_message(message)?,
-                Wake::Timer => self.time_passed()?,
+                Wake::Timer => {
+                    self.time_passed()?;
+                    self.hear()?;
+                }
             }
             if let Some(why) = self.away.take() {
                 // Its thread would take the keys, and the terminal's answers.
@@ -247,11 +255,13 @@ impl Session {
     /// Keys come before events, events before frames: typing never waits for the engine.
     async fn wake(&mut self, keys: &mut EventStream, panicked: &mut UnboundedReceiver<String>) -> Wake {
         let timer = self.next_look();
+        // While tokens stream they are looked at once a picture: waking up for each costs the engine more.
+        let hears = self.clock.now() >= self.last_event + self.frame();
         tokio::select! {
             biased;
             signal = self.signals.next() => Wake::Signal(signal),
             event = keys.next() => Wake::Terminal(event),
-            events = next_events(&mut self.handle) => Wake::Engine(events),
+            events = next_events(&mut self.handle), if hears => Wake::Engine(events),
             event = next_fetch(&mut self.fetch) => Wake::Fetch(event),
             event = next_tool(&mut self.tools) => Wake::Tools(event),
             event = next_session(&mut self.sessions) => Wake::Sessions(event),
@@ -288,7 +298,10 @@ impl Session {
             return TYPED_FRAME;
         }
         let touched = self.clock.now() < self.last_touch + CALM_FRAME;
-        if self.app.options.reduced_motion && !touched { CALM_FRAME } else { FRAME }
+        match self.app.options.reduced_motion && !touched {
+            true => CALM_FRAME,
+            false => (self.drawing * SHARE).clamp(FRAME, SLOW_FRAME),
+        }
     }
 
     fn draw_if_due(&mut self) -> anyhow::Result<()> {
@@ -319,6 +332,7 @@ impl Session {
         self.screen.draw(&self.app)?;
         self.dirty = false;
         let now = self.clock.now();
+        self.drawing = (self.drawing * 3 + (now - self.app.now)) / 4;
         self.app.frame_shown(now);
         self.last_look = Some(now);
         Ok(())
@@ -349,11 +363,31 @@ impl Session {
             self.handle = self.parked.take();
             return self.handle_message(Message::EngineGone);
         };
-        if let Some(handle) = &mut self.handle {
-            events.extend((1..BATCHES).map_while(|_| handle.events.try_recv()).flatten());
-        }
+        events.extend(self.waiting());
         self.settle_which(&events);
         self.handle_message(Message::Engine(events))
+    }
+
+    /// What came since the picture before.
+    fn hear(&mut self) -> anyhow::Result<()> {
+        let events: Vec<EngineEvent> = self.waiting();
+        match events.is_empty() {
+            true => Ok(()),
+            false => self.engine_events(Some(events)),
+        }
+    }
+
+    /// What the engine has said and nobody has read, or as much of it as does not keep a key waiting.
+    fn waiting(&mut self) -> Vec<EngineEvent> {
+        let until = self.clock.now() + TYPED_FRAME;
+        let mut events = Vec::new();
+        while let Some(more) = self.handle.as_mut().and_then(|handle| handle.events.try_recv()) {
+            events.extend(more);
+            if self.clock.now() >= until {
+                break;
+            }
+        }
+        events
     }
 
     /// Once the new model is there, or is not, the one before goes or comes back.

@@ -158,7 +158,7 @@ fn it_is_answered_while_paused_and_after_the_end_and_says_why_not() {
     assert!(ask(&mut bench, seq, 2, greedy()).is_ok());
     assert!(ask(&mut bench, seq, 2, seeded(2, 3)).is_ok(), "and again");
     let why = ask(&mut bench, seq, 4, greedy()).unwrap_err();
-    assert!(why.contains("logits of token 4 are not kept"), "{why}");
+    assert!(why.contains("logits of token 5 are not kept"), "{why}");
     let why = ask(&mut bench, seq, 2, SamplingParams { top_p: 7.0, ..greedy() }).unwrap_err();
     assert!(why.contains("top_p must be") && why.contains('7'), "{why}");
     let nothing = SamplingParams { allowed_token_ids: vec![3], banned_token_ids: vec![3], ..greedy() };
