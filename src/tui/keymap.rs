@@ -125,6 +125,9 @@ pub enum InTranscript {
     Copy,
     CopyBlock,
     Compare,
+    Edit,
+    Again,
+    Take,
     NextMatch,
     PreviousMatch,
 }
@@ -313,6 +316,9 @@ pub const BINDINGS: &[Row] = &[
     bind!(Transcript, "copy_message", [key!(y)], Copy, "copy it (Y: its code)"),
     bind!(Transcript, "copy_block", [key!(shift - y)], CopyBlock, ""),
     bind!(Transcript, "compare_answers", [key!('=')], Compare, "compare with its parent"),
+    bind!(Transcript, "edit_message", [key!(e)], Edit, "say it differently"),
+    bind!(Transcript, "answer_again", [key!(r)], Again, "answer it again"),
+    bind!(Transcript, "take_answer", [key!(c)], Take, "go on from this one of several"),
     bind!(Transcript, "next_match", [key!(n)], NextMatch, "next match (N: before)"),
     bind!(Transcript, "previous_match", [key!(shift - n)], PreviousMatch, ""),
     Row {

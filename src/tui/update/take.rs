@@ -5,6 +5,7 @@ use crate::tui::app::App;
 use crate::tui::chat::{Chat, Entry, Level, Turn};
 use crate::tui::overlay::Overlay;
 use crate::tui::picker::{Choice, Item, Picker};
+use crate::tui::place::Part;
 use crate::tui::{format, sanitize};
 
 /// `/take 2`; alone it lists them, to be chosen with Enter.
@@ -22,6 +23,18 @@ pub fn run(app: &mut App, arguments: &str) {
             app.chat.note(Level::Bad, format!("/take takes an answer from 1 to {count}, not {arguments:?}"))
         }
     }
+}
+
+/// The answer that is selected in the transcript.
+pub fn selected(app: &mut App) {
+    let Some(spot) = app.chat.selected else { return };
+    let stands_beside = several(&app.chat, spot.entry).is_some_and(|turn| turn.answers.len() > 1);
+    let (Part::Answer(answer), true) = (spot.part, stands_beside) else {
+        return app.say("select one of several answers that stand side by side");
+    };
+    let seq = app.chat.answer_at(spot).map(|answer| answer.seq);
+    take(app, spot.entry, answer);
+    app.chat.selected = seq.and_then(|seq| app.chat.spot_of(seq));
 }
 
 fn offer(app: &mut App, at: usize) {

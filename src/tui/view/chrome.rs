@@ -6,6 +6,7 @@ use crate::tui::branches::has_branches;
 use crate::tui::completion;
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::Panel;
+use crate::tui::place::Part;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -106,7 +107,11 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
         ],
         Focus::Transcript => {
             let mut all = vec![("Esc", "back"), ("j k", "choose"), ("Enter", "tokens"), ("o", "fold")];
-            all.extend([("y", "copy"), ("Y", "code"), ("=", "compare"), ("[ ]", "message")]);
+            if is_one_of_several(app) {
+                all.push(("c", "go on from it"));
+            }
+            all.extend([("e", "edit"), ("r", "again"), ("y", "copy"), ("=", "compare"), ("Tab", "panels")]);
+            all.extend([("Y", "code"), ("[ ]", "message")]);
             all.extend([("^F", "find"), ("?", "help")]);
             all
         }
@@ -158,6 +163,11 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
             all
         }
     }
+}
+
+fn is_one_of_several(app: &App) -> bool {
+    let turn = app.chat.selected.filter(|spot| spot.part != Part::Said);
+    turn.and_then(|spot| app.chat.turn(spot.entry)).is_some_and(|turn| turn.answers.len() > 1)
 }
 
 /// Nothing is sent, stopped or set in a replay.

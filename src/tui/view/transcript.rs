@@ -356,6 +356,12 @@ impl<'a> Flow<'a> {
                 });
             }
         }
+        if let entry::Content::Streams(streams) = &section.content {
+            for (nth, place) in streams.places((from, to)).into_iter().enumerate() {
+                let place = Rect { x: rows.x + place.x, y: rows.y + place.y, ..place }.intersection(rows);
+                app.hits.note(place, Target::Message(Spot { entry, part: Part::Answer(nth) }));
+            }
+        }
         if let entry::Content::Tokens(answer) = &section.content {
             tokens::note_hits(self.frame, answer, from, rows);
         }
