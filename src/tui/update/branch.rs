@@ -4,6 +4,7 @@ use super::engine;
 use crate::tui::app::{App, Effect, Focus};
 use crate::tui::chat::{Chat, Editing, Entry, Level, Turn};
 use crate::tui::place::{Part, Scroll, Sight, Spot};
+use crate::tui::sanitize;
 
 /// Puts the how-manieth message (from 1), or the last, into the input.
 pub fn edit(app: &mut App, arguments: &str) {
@@ -22,6 +23,15 @@ pub fn edit(app: &mut App, arguments: &str) {
             app.chat.note(Level::Bad, format!("/edit takes a message from 1 to {said}, not {arguments:?}"))
         }
     }
+}
+
+/// Their numbers and what they say, the newest first: for completion.
+pub fn messages(app: &App) -> Vec<(String, String)> {
+    let beginning = |turn: &Turn| sanitize::one_line(&turn.text.chars().take(80).collect::<String>());
+    let all = said(&app.chat).zip(1..).map(|((_, turn), n): (_, usize)| (n.to_string(), beginning(turn)));
+    let mut all: Vec<_> = all.collect();
+    all.reverse();
+    all
 }
 
 /// Puts a message (from 0) into the input. What was being written comes back afterwards.

@@ -2,7 +2,7 @@
 //! another version.
 
 use crate::tui::app::App;
-use crate::tui::chat::{Chat, Entry, Level, Turn};
+use crate::tui::chat::{Answer, Chat, Entry, Level, Turn};
 use crate::tui::overlay::Overlay;
 use crate::tui::picker::{Choice, Item, Picker};
 use crate::tui::place::Part;
@@ -37,9 +37,20 @@ pub fn selected(app: &mut App) {
     app.chat.selected = seq.and_then(|seq| app.chat.spot_of(seq));
 }
 
+/// Their numbers and what they are, for completion.
+pub fn answers_beside(app: &App) -> Vec<(String, String)> {
+    let turn = last_with_several(&app.chat).and_then(|at| several(&app.chat, at));
+    let answers = turn.into_iter().flat_map(|turn| &turn.answers).zip(1..);
+    let said = |answer: &Answer| match &answer.title {
+        Some(title) => sanitize::one_line(title),
+        None => sanitize::one_line(&answer.text.chars().take(80).collect::<String>()),
+    };
+    answers.map(|(answer, n): (_, usize)| (n.to_string(), said(answer))).collect()
+}
+
 fn offer(app: &mut App, at: usize) {
     let Some(turn) = several(&app.chat, at) else { return };
-    let item = |(i, answer): (usize, &crate::tui::chat::Answer)| Item {
+    let item = |(i, answer): (usize, &Answer)| Item {
         label: format!("{} {}", i + 1, answer.title.as_deref().unwrap_or_default()).trim_end().to_owned(),
         detail: sanitize::one_line(&answer.text.chars().take(200).collect::<String>()),
         note: format!("{} tok", format::count(answer.tokens as u64)),
