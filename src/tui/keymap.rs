@@ -526,6 +526,18 @@ impl Keymap {
         Some(short_name(*key))
     }
 
+    /// `Ctrl+O folds`, with the key in force for a row of the table; none where that was taken away.
+    pub fn hint(&self, place: Place, row: &str, does: &str) -> Option<String> {
+        self.key_of(place, row).map(|key| format!("{key} {does}"))
+    }
+
+    /// The first key in force for a row of the table, written in full.
+    pub fn key_of(&self, place: Place, row: &str) -> Option<String> {
+        let binding = self.rows.iter().find(|binding| binding.place == place && binding.name == row);
+        debug_assert!(binding.is_some(), "no row {row}");
+        binding?.keys.first().map(|key| name(*key))
+    }
+
     /// The meaning of a key, if it is bound where the focus is.
     pub fn action(&self, key: KeyEvent, focus: Focus) -> Option<Action> {
         match focus {

@@ -85,3 +85,34 @@ fn one_of_several_answers_is_selected_with_the_mouse_and_the_chat_goes_on_from_i
     let last = told(&desk).pop().unwrap();
     assert_eq!((last.len(), last[0].as_str(), last[2].as_str()), (3, "Why?", "and then?"));
 }
+
+#[test]
+fn hints_in_the_transcript_name_the_keys_in_force() {
+    let text = "[anywhere]\ntoggle_thoughts = 'f10'\ntoggle_pause = 'f11'\nnext_version = 'none'\n\
+                previous_version = 'alt-p'\nscroll_bottom = 'f12'\n";
+    let mut desk = Desk::ready(SIZES[0]);
+    desk.app.keymap = glassbox::tui::Keymap::with_file("keymap.toml", text);
+    desk.say("Why?");
+    desk.finish();
+    desk.wait(60_000);
+    let picture = desk.picture();
+    assert!(picture.contains("F10 thoughts") && !picture.contains("Ctrl+O"), "{picture}");
+    desk.press(KeyCode::F(3));
+    desk.press(KeyCode::F(11));
+    desk.steps(1);
+    let picture = desk.picture();
+    assert!(
+        picture.contains("‹ 2/2 ›  Alt+P") && picture.contains("paused: F11 resumes, F6 steps"),
+        "{picture}"
+    );
+    desk.press(KeyCode::F(11));
+    desk.finish();
+    desk.tell(Message::Resize(120, 40));
+    for _ in 0..4 {
+        desk.say("And then?");
+        desk.finish();
+    }
+    desk.picture();
+    desk.press(KeyCode::PageUp);
+    assert!(desk.picture().contains("F12 follows"), "{}", desk.picture());
+}

@@ -3,6 +3,7 @@
 
 use crate::tui::app::App;
 use crate::tui::chat::{Answer, Chat, Entry, Level, Turn};
+use crate::tui::keymap::Place;
 use crate::tui::overlay::Overlay;
 use crate::tui::picker::{Choice, Item, Picker};
 use crate::tui::place::Part;
@@ -85,7 +86,9 @@ fn take(app: &mut App, at: usize, answer: usize) {
         follow(&mut app.chat, at);
     }
     app.chat.scroll = None;
-    app.say(format!("the chat goes on from answer {}; Alt+← shows the others", answer + 1));
+    let others = app.keymap.hint(Place::Anywhere, "previous_version", "shows the others");
+    let others = others.unwrap_or("/version shows the others".into());
+    app.say(format!("the chat goes on from answer {}; {others}", answer + 1));
 }
 
 /// What followed went on from the answer that was taken: it stays with it.

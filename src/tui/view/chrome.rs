@@ -1,6 +1,6 @@
 //! The footer's hints and the frame around the input.
 
-use super::{draft, paint};
+use super::{draft, entry, paint};
 use crate::tui::app::{App, Focus, ModelState};
 use crate::tui::branches::has_branches;
 use crate::tui::completion;
@@ -221,7 +221,7 @@ fn note(app: &App) -> Line<'static> {
         _ => "the model",
     };
     let text = match (app.paused, queued) {
-        (true, _) => " paused: F5 resumes, F6 steps ".to_owned(),
+        (true, _) => format!(" {} ", entry::paused(app, ("toggle_pause", "resumes"), ("step", "steps"))),
         (false, 0) => return Line::default(),
         (false, 1) => format!(" 1 message waits for {waits_for} "),
         (false, n) => format!(" {n} messages wait for {waits_for} "),

@@ -56,7 +56,7 @@ impl<'a> Streams<'a> {
             answers.iter().map(|(n, answer)| stream(app, answer, *n, look, (column, limit))).collect()
         };
         let way = format!("{}/take N goes on from one of them", " ".repeat(GUTTER.into()));
-        let way = (!live).then(|| Line::styled(way, app.theme.style(Role::Faint)));
+        let way = (!live).then(|| Line::styled(way, app.theme.style(Role::Muted)));
         Self { rows: numbered.chunks(columns).map(row).collect(), column, way }
     }
 

@@ -7,6 +7,7 @@ use crate::tui::app::{App, Focus};
 use crate::tui::chat::Entry;
 use crate::tui::format;
 use crate::tui::hits::Target;
+use crate::tui::keymap;
 use crate::tui::place::{Key, Measure, Measured, Part, Place, Scroll, Shown, Sight, Spot};
 use crate::tui::theme::Role;
 use crate::tui::transcript::{Document, Look};
@@ -101,7 +102,9 @@ fn position(app: &App) -> Line<'static> {
         return Line::default();
     }
     let about = if shown.is_estimate { "about " } else { "" };
-    let text = format!(" ↓ {about}{} more · Ctrl+End follows ", format::count(shown.below as u64));
+    let follows = app.keymap.hint(keymap::Place::Anywhere, "scroll_bottom", "follows");
+    let follows = follows.map_or(String::new(), |hint| format!("· {hint} "));
+    let text = format!(" ↓ {about}{} more {follows}", format::count(shown.below as u64));
     Line::styled(text, app.theme.style(Role::Warn))
 }
 
