@@ -368,7 +368,8 @@ impl<'a> Flow<'a> {
         if let entry::Content::Tokens(answer) = &section.content {
             tokens::note_hits(self.frame, answer, from, rows);
         }
-        find::highlight(app, (entry, line), rows, buf);
+        let is_text = matches!(section.content, Content::Document { .. });
+        find::highlight(app, (entry, line), rows, is_text, buf);
         y
     }
 
