@@ -116,3 +116,33 @@ fn hints_in_the_transcript_name_the_keys_in_force() {
     desk.press(KeyCode::PageUp);
     assert!(desk.picture().contains("F12 follows"), "{}", desk.picture());
 }
+
+#[test]
+fn the_footer_says_where_tab_leads_and_keeps_the_key_of_the_help() {
+    for (size, there) in [(SIZES[0], "Tab chat, panels"), (SIZES[1], "Tab transcript, panels")] {
+        let mut desk = Desk::ready(size);
+        let footer = |desk: &Desk| desk.picture().lines().last().unwrap().to_owned();
+        desk.wait(60_000);
+        assert!(footer(&desk).contains("Tab panels ·"), "{}", footer(&desk));
+        desk.say("Why?");
+        desk.steps(3);
+        let live = footer(&desk);
+        assert!(
+            ["Enter send", "Esc stop", there, "F1 help"].iter().all(|hint| live.contains(hint)),
+            "{live}"
+        );
+        // In the transcript and in every panel, until the input has the focus again.
+        loop {
+            desk.press(KeyCode::Tab);
+            desk.wait(60_000);
+            let line = footer(&desk);
+            assert!(
+                line.contains("F1 help") || (line.contains("Esc back") && line.ends_with("? help")),
+                "{line}"
+            );
+            if desk.app.focus == Focus::Input {
+                break;
+            }
+        }
+    }
+}

@@ -263,7 +263,7 @@ fn finished(app: &mut App, outcome: &Outcome) {
     } else if !app.hinted {
         app.hinted = true;
         let key = |row, does| app.keymap.hint(Place::Anywhere, row, does);
-        let panels = key("next_focus", "panels").filter(|_| !app.options.inline);
+        let panels = key("next_focus", "transcript, panels").filter(|_| !app.options.inline);
         let set = Some("/set temp 0.2 acts on the next token".to_owned());
         let hints = [panels, set, key("toggle_thoughts", "thoughts"), key("help", "help")];
         app.chat.note(Level::Info, hints.into_iter().flatten().collect::<Vec<_>>().join(" · "));
