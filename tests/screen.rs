@@ -28,6 +28,8 @@ mod history;
 mod kv_panel;
 #[path = "screen/markdown.rs"]
 mod markdown;
+#[path = "screen/message_keys.rs"]
+mod message_keys;
 #[path = "screen/metrics.rs"]
 mod metrics;
 #[path = "screen/reasoning.rs"]

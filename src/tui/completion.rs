@@ -58,6 +58,8 @@ pub fn offered(app: &App) -> Vec<Choice> {
             })
             .collect(),
         Line::Command(Slash::Preset, _) => super::update::preset_names(app),
+        Line::Command(Slash::Edit, _) => super::update::messages(app),
+        Line::Command(Slash::Take, _) => super::update::answers_beside(app),
         Line::Command(Slash::Version, _) => ["next", "prev"].map(|n| (n.to_owned(), String::new())).to_vec(),
         Line::Command(Slash::System, _) => {
             [("edit", "in $VISUAL or $EDITOR"), ("none", "the model is told none")]
@@ -92,7 +94,10 @@ pub fn offered(app: &App) -> Vec<Choice> {
         eager: !typed.is_empty(),
         file: None,
     };
-    names.into_iter().filter(begins).map(choice).collect()
+    let mut names: Vec<(String, String)> = names.into_iter().filter(begins).collect();
+    // A number is taken as it is typed, not as what it begins.
+    names.sort_by_key(|(name, _)| name != typed);
+    names.into_iter().map(choice).collect()
 }
 
 /// Files of the folder that is being typed: those that begin so, then those that contain it.

@@ -125,6 +125,18 @@ impl Needle {
         found
     }
 
+    /// Where it begins in `line` and ends in `next`, if it is broken over the two: where a line was
+    /// broken a space is gone.
+    pub fn over_break(&self, line: &[char], next: &[char]) -> Option<(usize, usize)> {
+        let free = self.find(line).last().map_or(0, |last| last + self.len());
+        let start = line.len().saturating_sub(self.len().saturating_sub(1)).max(free);
+        let head = &next[..next.len().min(self.len().saturating_sub(1))];
+        let joined: Vec<char> = line[start..].iter().chain(&[' ']).chain(head).copied().collect();
+        let at = *self.find(&joined).first()?;
+        let end = (start + at + self.len()).checked_sub(line.len() + 1)?;
+        (start + at < line.len() && end > 0).then_some((start + at, end))
+    }
+
     pub fn len(&self) -> usize {
         self.query.len()
     }
@@ -144,6 +156,21 @@ mod tests {
         assert_eq!(Needle::new("Sky").count("Sky sky SKY"), 1);
         assert_eq!(Needle::new("größe").count("GRÖSSE Größe"), 1);
         assert_eq!(Needle::new("").count("x"), 0);
+    }
+
+    #[test]
+    fn what_is_broken_over_two_lines_is_found_once() {
+        let over = |query: &str, a: &str, b: &str| {
+            let chars = |text: &str| text.chars().collect::<Vec<_>>();
+            Needle::new(query).over_break(&chars(a), &chars(b))
+        };
+        assert_eq!(over("short waves", "it scatters short", "waves more"), Some((12, 5)));
+        assert_eq!(over("short waves", "short waves", "short waves"), None);
+        assert_eq!(over("t w", "short", "waves"), Some((4, 1)));
+        assert_eq!(over("short", "short", "waves"), None);
+        assert_eq!(over("short ", "short", "waves"), None);
+        assert_eq!(over("a b", "", "b"), None);
+        assert_eq!(over("", "a", "b"), None);
     }
 
     #[test]

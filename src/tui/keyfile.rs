@@ -132,7 +132,7 @@ impl Keymap {
 
 /// Whether bindings of the two places are looked at for the same key press, with equal right.
 fn meet(a: Place, b: Place) -> bool {
-    let wide = |place| matches!(place, Place::Input | Place::Panels);
+    let wide = |place| matches!(place, Place::Input | Place::Panels | Place::Transcript | Place::Tokens);
     a == b || (a == Place::Anywhere && wide(b)) || (b == Place::Anywhere && wide(a))
 }
 
@@ -214,6 +214,14 @@ mod tests {
             (
                 "[anywhere]\nhelp = 'f5'",
                 "keymap.toml: F5 is both [anywhere] help and [anywhere] toggle_pause",
+            ),
+            (
+                "[transcript]\nedit_message = 'f5'",
+                "keymap.toml: F5 is both [anywhere] toggle_pause and [transcript] edit_message",
+            ),
+            (
+                "[tokens]\nfork_here = 'f5'",
+                "keymap.toml: F5 is both [anywhere] toggle_pause and [tokens] fork_here",
             ),
             ("[input]\nsubmit = 'f5'", "keymap.toml: F5 is both [input] submit and [anywhere] toggle_pause"),
         ] {

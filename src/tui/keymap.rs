@@ -125,6 +125,9 @@ pub enum InTranscript {
     Copy,
     CopyBlock,
     Compare,
+    Edit,
+    Again,
+    Take,
     NextMatch,
     PreviousMatch,
 }
@@ -313,6 +316,9 @@ pub const BINDINGS: &[Row] = &[
     bind!(Transcript, "copy_message", [key!(y)], Copy, "copy it (Y: its code)"),
     bind!(Transcript, "copy_block", [key!(shift - y)], CopyBlock, ""),
     bind!(Transcript, "compare_answers", [key!('=')], Compare, "compare with its parent"),
+    bind!(Transcript, "edit_message", [key!(e)], Edit, "say it differently"),
+    bind!(Transcript, "answer_again", [key!(r)], Again, "answer it again"),
+    bind!(Transcript, "take_answer", [key!(c)], Take, "go on from this one of several"),
     bind!(Transcript, "next_match", [key!(n)], NextMatch, "next match (N: before)"),
     bind!(Transcript, "previous_match", [key!(shift - n)], PreviousMatch, ""),
     Row {
@@ -518,6 +524,18 @@ impl Keymap {
         let keys = &self.rows[at].keys;
         let key = keys.iter().find(|key| is_it(key)).or_else(|| keys.first())?;
         Some(short_name(*key))
+    }
+
+    /// `Ctrl+O folds`, with the key in force for a row of the table; none where that was taken away.
+    pub fn hint(&self, place: Place, row: &str, does: &str) -> Option<String> {
+        self.key_of(place, row).map(|key| format!("{key} {does}"))
+    }
+
+    /// The first key in force for a row of the table, written in full.
+    pub fn key_of(&self, place: Place, row: &str) -> Option<String> {
+        let binding = self.rows.iter().find(|binding| binding.place == place && binding.name == row);
+        debug_assert!(binding.is_some(), "no row {row}");
+        binding?.keys.first().map(|key| name(*key))
     }
 
     /// The meaning of a key, if it is bound where the focus is.

@@ -189,6 +189,7 @@ impl Session {
         // The first picture does not wait for a look at the disk.
         self.draw()?;
         self.carry_out(Effect::ListModels)?;
+        self.carry_out(Effect::ListPresets)?;
         let resumed = update::resume(&mut self.app);
         resumed.into_iter().try_for_each(|effect| self.carry_out(effect))?;
         loop {

@@ -21,7 +21,7 @@ fn one_prompt_is_answered_under_several_settings_in_one_batch() {
         desk.say("/compare temp=0.2 | temp=1.0 top_p=0.5 | greedy : Why is the sky blue?");
         let sent = requests(&desk);
         let settings: Vec<_> = sent.iter().map(|r| (r.params.temperature, r.params.top_p)).collect();
-        assert_eq!(settings, [(0.2, 0.95), (1.0, 0.5), (0.0, 0.95)]);
+        assert_eq!(settings, [(0.2, 0.95), (1.0, 0.5), (0.0, 1.0)]);
         assert!(sent.iter().all(|r| r.prompt == sent[0].prompt));
         desk.steps(40);
         assert_eq!(desk.engine.snapshot().sequences.len(), 3);
@@ -110,4 +110,74 @@ fn a_fork_is_taken_and_what_followed_stays_with_its_answer() {
     desk.finish();
     desk.say("/version 1");
     assert!(!desk.picture().contains("› further"), "{}", desk.picture());
+}
+
+#[test]
+fn a_preset_is_a_setting_whether_it_is_a_file_or_built_in() {
+    let mut desk = Desk::ready(SIZES[2]);
+    let poet = glassbox::tui::PresetChoice {
+        name: "poet".into(),
+        values: vec![("temperature".into(), "1.1".into()), ("think".into(), "off".into())],
+        system: Some("Rhyme.".into()),
+        ..Default::default()
+    };
+    let problem = Some("bad.toml:2: unknown key".to_owned());
+    let bad = glassbox::tui::PresetChoice { name: "bad".into(), problem, ..Default::default() };
+    desk.tell(Message::Presets(vec![bad, poet]));
+    desk.say("/compare poet top_k=7 | creative | precise : Why?");
+    let sent = requests(&desk);
+    let settings: Vec<_> = sent.iter().map(|r| (r.params.temperature, r.params.top_k)).collect();
+    assert_eq!(settings, [(1.1, 7), (1.2, 0), (0.3, 40)]);
+    assert_eq!(sent[0].thinking.enabled, Some(false));
+    let Prompt::Chat(messages) = &sent[0].prompt else { panic!("no chat") };
+    assert_eq!((messages[0].role, messages[0].content.as_str()), (Role::System, "Rhyme."));
+    let Prompt::Chat(messages) = &sent[1].prompt else { panic!("no chat") };
+    assert_eq!(messages[0].role, Role::User);
+    let picture = desk.picture();
+    assert!(picture.contains("poet, top_k 7") && picture.contains("creative"), "{picture}");
+    desk.finish();
+    for (line, why) in [
+        ("/compare bad | greedy : x", "part 1 (bad): bad.toml:2: unknown key"),
+        ("/compare creativ | greedy : x", "no parameter or preset \"creativ\"; did you mean creative?"),
+    ] {
+        desk.say(line);
+        assert!(desk.picture().contains(why), "{line}: {}", desk.picture());
+    }
+}
+
+#[test]
+fn the_arguments_of_take_and_edit_are_offered() {
+    let mut desk = Desk::ready(SIZES[2]);
+    (0..11).for_each(|n| {
+        desk.say(&format!("message {n}"));
+        desk.finish();
+    });
+    desk.type_text("/edit ");
+    assert!(desk.picture().contains("message 10"), "{}", desk.picture());
+    desk.say("1");
+    assert_eq!(desk.app.composer_text(), "message 0");
+    desk.press(KeyCode::Esc);
+    desk.say("/compare temp=0.2 | greedy : Why?");
+    desk.finish();
+    desk.type_text("/take ");
+    let picture = desk.picture();
+    assert!(picture.contains("temperature 0.2"), "{picture}");
+    desk.press(KeyCode::Down);
+    desk.press(KeyCode::Enter);
+    assert!(desk.picture().contains("the chat goes on from answer 2"), "{}", desk.picture());
+}
+
+#[test]
+fn the_sampling_panel_lists_presets_in_files_too() {
+    let mut desk = Desk::ready(SIZES[1]);
+    let poet = glassbox::tui::PresetChoice { name: "poet".into(), ..Default::default() };
+    desk.tell(Message::Presets(vec![poet]));
+    while desk.app.focus != Focus::Panel(Panel::Sampling) {
+        desk.press(KeyCode::Tab);
+    }
+    desk.press(KeyCode::Char('P'));
+    desk.type_text("poet");
+    desk.press(KeyCode::Enter);
+    let asked = |effect: &Effect| matches!(effect, Effect::StartSettings { preset: Some(name), .. } if name == "poet");
+    assert!(desk.effects.iter().any(asked), "{:?}", desk.effects);
 }

@@ -75,3 +75,29 @@ fn a_command_finds_and_n_goes_on() {
     desk.press(KeyCode::Esc);
     assert!(!desk.picture().contains("find sunset"));
 }
+
+#[test]
+fn a_match_that_is_broken_over_two_lines_is_marked_in_both() {
+    use ratatui::style::Modifier;
+    let mut desk = talked(SIZES[1]);
+    // Wherever the lines are broken, the last word of one and the first of the next are found.
+    let picture = desk.picture();
+    let answer: Vec<&str> = picture.lines().map(|line| line.split('│').next().unwrap().trim()).collect();
+    let at = answer.iter().position(|line| line.contains("The sky is blue because")).unwrap();
+    let (end, start) =
+        (answer[at].split(' ').next_back().unwrap(), answer[at + 1].split(' ').next().unwrap());
+    let query = format!("{end} {start}");
+    assert!(!end.is_empty() && !start.is_empty(), "{picture}");
+    desk.ctrl('f');
+    desk.type_text(&query);
+    desk.frame();
+    desk.frame();
+    let buffer = desk.buffer();
+    let marked = |y: u16| {
+        let is_marked =
+            |x: &u16| buffer[(*x, y)].modifier.contains(Modifier::UNDERLINED | Modifier::REVERSED);
+        (0..buffer.area.width).filter(is_marked).map(|x| buffer[(x, y)].symbol()).collect::<String>()
+    };
+    let rows: Vec<String> = (0..buffer.area.height).map(marked).filter(|text| !text.is_empty()).collect();
+    assert_eq!(rows, [end, start], "{query}: {}", desk.picture());
+}

@@ -3,6 +3,8 @@
 use super::engine;
 use crate::tui::app::{App, Effect, Focus};
 use crate::tui::chat::{Chat, Editing, Entry, Level, Turn};
+use crate::tui::place::{Part, Scroll, Sight, Spot};
+use crate::tui::sanitize;
 
 /// Puts the how-manieth message (from 1), or the last, into the input.
 pub fn edit(app: &mut App, arguments: &str) {
@@ -21,6 +23,15 @@ pub fn edit(app: &mut App, arguments: &str) {
             app.chat.note(Level::Bad, format!("/edit takes a message from 1 to {said}, not {arguments:?}"))
         }
     }
+}
+
+/// Their numbers and what they say, the newest first: for completion.
+pub fn messages(app: &App) -> Vec<(String, String)> {
+    let beginning = |turn: &Turn| sanitize::one_line(&turn.text.chars().take(80).collect::<String>());
+    let all = said(&app.chat).zip(1..).map(|((_, turn), n): (_, usize)| (n.to_string(), beginning(turn)));
+    let mut all: Vec<_> = all.collect();
+    all.reverse();
+    all
 }
 
 /// Puts a message (from 0) into the input. What was being written comes back afterwards.
@@ -43,6 +54,18 @@ pub fn leave(app: &mut App) {
     }
 }
 
+/// The selected message, or the one that the selected answer answers, into the input.
+pub fn edit_selected(app: &mut App) {
+    if super::replay::does_not_answer(app) {
+        return;
+    }
+    let Some(spot) = app.chat.selected else { return };
+    let Some(message) = said(&app.chat).position(|(at, _)| at == spot.entry) else {
+        return app.say("only what you said in this chat can be said differently");
+    };
+    edit_message(app, message);
+}
+
 /// What was written: a message, or another version of one.
 pub fn submit(app: &mut App, text: &str, shown: &str, effects: &mut Vec<Effect>) {
     if app.chat.editing.is_some() && is_bound(app) {
@@ -61,20 +84,34 @@ pub fn submit(app: &mut App, text: &str, shown: &str, effects: &mut Vec<Effect>)
 
 /// Answers the last message again; the answer there was is its version before.
 pub fn regenerate(app: &mut App, effects: &mut Vec<Effect>) {
+    let last = (0..app.chat.entries.len()).rev().find(|at| is_main(&app.chat, *at));
+    answer_again(app, last, effects);
+}
+
+/// The same for the selected answer, or that to the selected message.
+pub fn answer_selected_again(app: &mut App, effects: &mut Vec<Effect>) {
+    let Some(spot) = app.chat.selected else { return };
+    answer_again(app, Some(spot.entry).filter(|at| is_main(&app.chat, *at)), effects);
+    let answer = Spot { part: Part::Answer(0), ..spot };
+    app.chat.selected = Some(answer).filter(|answer| app.chat.answer_at(*answer).is_some()).or(Some(spot));
+}
+
+fn is_main(chat: &Chat, at: usize) -> bool {
+    chat.turn(at).is_some_and(|turn| !turn.side && !turn.queued)
+}
+
+fn answer_again(app: &mut App, at: Option<usize>, effects: &mut Vec<Effect>) {
     if super::replay::does_not_answer(app) {
         return;
     }
     if app.ready().is_none() {
         return app.say("no model is ready");
     }
+    let Some(at) = at else { return app.say("nothing to answer again") };
     if is_bound(app) {
         return;
     }
-    let main = |entry: &Entry| matches!(entry, Entry::Turn(turn) if !turn.side && !turn.queued);
-    let Some(at) = app.chat.entries.iter().rposition(main) else {
-        return app.say("nothing to answer again");
-    };
-    let Some(Entry::Turn(turn)) = app.chat.entries.get(at) else { return };
+    let Some(turn) = app.chat.turn(at) else { return };
     let again = turn.again();
     start(app, at, again, effects);
     if let Some(seed) = app.params.seed {
@@ -122,6 +159,11 @@ pub fn show(app: &mut App, at: usize, version: usize) {
     leave(app);
     app.chat.show_version(at, version);
     app.chat.scroll = None;
+    if selected(app) == Some(at) {
+        let spot = Spot { entry: at, part: Part::Said };
+        app.chat.selected = Some(spot);
+        app.chat.scroll = Some(Scroll::Show(app.shown.get().top, Sight::Message(spot)));
+    }
     let count = app.chat.entries.get(at).map_or(1, |entry| match entry {
         Entry::Turn(turn) => turn.versions.len(),
         Entry::Note(_) => 1,
@@ -132,11 +174,15 @@ pub fn show(app: &mut App, at: usize, version: usize) {
 
 /// The entry whose versions are meant, how many there are, and which is shown.
 fn with_versions(app: &App) -> Option<(usize, usize, usize)> {
-    let at = app.chat.last_with_versions()?;
-    match &app.chat.entries[at] {
-        Entry::Turn(turn) => Some((at, turn.versions.len(), turn.versions.shown())),
-        Entry::Note(_) => None,
-    }
+    let several = |at: &usize| app.chat.turn(*at).is_some_and(|turn| turn.versions.is_several());
+    let at = selected(app).filter(several).or_else(|| app.chat.last_with_versions())?;
+    let turn = app.chat.turn(at)?;
+    Some((at, turn.versions.len(), turn.versions.shown()))
+}
+
+/// The entry that the keys of the transcript act on.
+fn selected(app: &App) -> Option<usize> {
+    app.chat.selected.filter(|_| app.focus == Focus::Transcript).map(|spot| spot.entry)
 }
 
 /// The conversation goes on with `turn` in the place of what is at `at`.

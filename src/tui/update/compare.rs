@@ -1,10 +1,14 @@
-//! `/compare`: one prompt under several settings, side by side in one batch.
+//! `/compare`: one prompt under several settings, side by side in one batch. A preset's name is a setting:
+//! its values lie over what is set now.
 
 use super::engine;
 use crate::base::nearest;
-use crate::protocol::{PARAMS, ParamSpec, Prompt, SamplingParams, Tools};
+use crate::protocol::{PARAMS, ParamSpec, Prompt, SamplingParams, Thinking, Tools};
 use crate::tui::app::{App, Effect};
 use crate::tui::chat::{Answer, Entry, Level, Turn};
+use crate::tui::port::PresetChoice;
+use crate::tui::presets::PRESETS;
+use crate::tui::sanitize;
 use std::ops::RangeInclusive;
 
 /// Fewer are no comparison, more are no picture.
@@ -13,8 +17,12 @@ const HOW: &str = "/compare temp=0.2 | temp=1 top_p=0.5 | greedy : PROMPT";
 
 /// What one column is answered under.
 struct Setting {
-    title: String,
+    /// The presets it is made of, then the parameters that were named.
+    presets: Vec<String>,
+    names: Vec<&'static str>,
     params: SamplingParams,
+    thinking: Thinking,
+    system: Option<String>,
 }
 
 pub fn run(app: &mut App, arguments: &str, effects: &mut Vec<Effect>) {
@@ -41,23 +49,29 @@ fn ask(app: &mut App, settings: &[Setting], text: &str, effects: &mut Vec<Effect
         None if retries => return app.chat.note(Level::Bad, format!("/compare needs a prompt: {HOW}")),
         None => (main, text.to_owned()),
     };
-    let prompt = match app.ready() {
-        Some(info) if !info.has_chat_template => Prompt::Text(text.clone()),
-        _ => Prompt::Chat(app.chat.told(told, app.chat.system.as_deref(), Some(&text))),
-    };
     let mut turn = Turn::new(&text);
     (turn.side, turn.retries) = (true, retries);
-    turn.answers = settings.iter().map(|setting| column(app, &prompt, setting, effects)).collect();
+    turn.answers = settings.iter().map(|setting| column(app, (told, &text), setting, effects)).collect();
     app.chat.insert(Entry::Turn(turn));
     app.chat.scroll = None;
 }
 
-fn column(app: &mut App, prompt: &Prompt, setting: &Setting, effects: &mut Vec<Effect>) -> Answer {
-    let mut request = engine::request(app, prompt.clone(), 1, Tools::default());
+fn column(
+    app: &mut App,
+    (told, text): (usize, &str),
+    setting: &Setting,
+    effects: &mut Vec<Effect>,
+) -> Answer {
+    let prompt = match app.ready() {
+        Some(info) if !info.has_chat_template => Prompt::Text(text.to_owned()),
+        _ => Prompt::Chat(app.chat.told(told, setting.system.as_deref(), Some(text))),
+    };
+    let mut request = engine::request(app, prompt, 1, Tools::default());
     request.params = setting.params.clone();
+    request.thinking = setting.thinking.clone();
     request.beam = None;
     let mut answer = engine::send(app, request, effects).remove(0);
-    answer.title = Some(setting.title.clone());
+    answer.title = Some(setting.title());
     answer.is_fixed = true;
     answer
 }
@@ -73,41 +87,87 @@ fn read(app: &App, settings: &str) -> Result<Vec<Setting>, String> {
     parts.iter().enumerate().map(part).collect()
 }
 
-/// `temp=0.2 top_p 0.5`, `greedy`; nothing is what is set now.
+/// `temp=0.2 top_p 0.5`, `greedy`, `poet top_k=5`; nothing is what is set now.
 fn setting(app: &App, text: &str) -> Result<Setting, String> {
-    let mut params = app.params.clone();
-    let mut names = Vec::new();
+    let mut setting = Setting {
+        presets: Vec::new(),
+        names: Vec::new(),
+        params: app.params.clone(),
+        thinking: app.thinking.clone(),
+        system: app.chat.system.clone(),
+    };
     let mut words = split(text, ' ').into_iter().filter(|word| !word.is_empty());
     while let Some(word) = words.next() {
-        let pair = word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let (name, value) = match (pair, word.as_str()) {
-            (Some(pair), _) => pair,
-            (None, "greedy") => ("temperature".into(), "0".into()),
-            (None, _) if ParamSpec::find(&word).is_some() => {
-                let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
-                (word, value)
-            }
-            (None, _) => return Err(unknown(&word)),
-        };
-        let spec = ParamSpec::find(&name).ok_or_else(|| unknown(&name))?;
-        spec.parse(&mut params, &value).map_err(|why| why.to_string())?;
-        names.push(spec.name);
+        if let Some((name, value)) = word.split_once('=') {
+            setting.set(name, value)?;
+        } else if ParamSpec::find(&word).is_some() {
+            let value = words.next().ok_or_else(|| format!("{word} needs a value"))?;
+            setting.set(&word, &value)?;
+        } else {
+            setting.take_preset(app, &word)?;
+        }
     }
-    params.check().map_err(|why| why.to_string())?;
-    Ok(Setting { title: title(&params, &names), params })
+    setting.params.check().map_err(|why| why.to_string())?;
+    Ok(setting)
 }
 
-/// What was asked for, by the names that `/set` lists.
-fn title(params: &SamplingParams, names: &[&str]) -> String {
-    let named = PARAMS.iter().filter(|spec| names.contains(&spec.name));
-    let words: Vec<String> = named.map(|s| format!("{} {}", s.name, (s.get)(params))).collect();
-    if words.is_empty() { "as it is set".into() } else { words.join(", ") }
+impl Setting {
+    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let spec = ParamSpec::find(name).ok_or_else(|| unknown("parameter", name, &[]))?;
+        spec.parse(&mut self.params, value).map_err(|why| why.to_string())?;
+        self.names.push(spec.name);
+        Ok(())
+    }
+
+    /// A file's values, else those of the built-in preset of that name.
+    fn take_preset(&mut self, app: &App, name: &str) -> Result<(), String> {
+        let file = app.presets.iter().find(|preset| preset.name == name);
+        let own = PRESETS.iter().find(|preset| preset.name == name);
+        match (file, own) {
+            (Some(file), _) => self.take_file(file)?,
+            (None, Some(own)) => own.values.iter().try_for_each(|(name, value)| self.take(name, value))?,
+            (None, None) => {
+                let known: Vec<String> =
+                    super::presets::names(app).into_iter().map(|(name, _)| name).collect();
+                return Err(unknown("parameter or preset", name, &known));
+            }
+        }
+        self.presets.push(sanitize::one_line(name));
+        Ok(())
+    }
+
+    fn take_file(&mut self, file: &PresetChoice) -> Result<(), String> {
+        if let Some(problem) = &file.problem {
+            return Err(problem.clone());
+        }
+        if file.system.is_some() {
+            self.system.clone_from(&file.system);
+        }
+        file.values.iter().try_for_each(|(name, value)| self.take(name, value))
+    }
+
+    fn take(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match ParamSpec::find(name) {
+            Some(spec) => spec.parse(&mut self.params, value).map_err(|why| why.to_string()),
+            None if name == "think" => self.thinking.set(value).map_err(|why| why.to_string()),
+            None => Err(format!("{name} of a preset cannot be compared")),
+        }
+    }
+
+    /// What was asked for, the parameters by the names that `/set` lists.
+    fn title(&self) -> String {
+        let named = PARAMS.iter().filter(|spec| self.names.contains(&spec.name));
+        let named = named.map(|spec| format!("{} {}", spec.name, (spec.get)(&self.params)));
+        let words: Vec<String> = self.presets.iter().cloned().chain(named).collect();
+        if words.is_empty() { "as it is set".into() } else { words.join(", ") }
+    }
 }
 
-fn unknown(name: &str) -> String {
-    let near = nearest(name, PARAMS.iter().map(|spec| spec.name).chain(["greedy"]));
-    let hint = near.map_or("/set lists them".into(), |near| format!("did you mean {near}?"));
-    format!("no parameter {name:?}; {hint}")
+fn unknown(what: &str, name: &str, presets: &[String]) -> String {
+    let presets = presets.iter().map(String::as_str).filter(|name| *name != "save");
+    let near = nearest(name, PARAMS.iter().map(|spec| spec.name).chain(presets));
+    let hint = near.map_or("/set and /preset list them".into(), |near| format!("did you mean {near}?"));
+    format!("no {what} {name:?}; {hint}")
 }
 
 /// The settings, and the prompt behind the first colon that is followed by a space.

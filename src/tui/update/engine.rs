@@ -8,6 +8,7 @@ use crate::protocol::{
 use crate::tui::app::{App, Effect, ModelState, ParsedToken, Replay};
 use crate::tui::calls::Call;
 use crate::tui::chat::{Answer, Entry, Level, Turn};
+use crate::tui::keymap::Place;
 use crate::tui::meter::Limits;
 use crate::tui::{format, history, sanitize};
 use std::sync::Arc;
@@ -261,9 +262,11 @@ fn finished(app: &mut App, outcome: &Outcome) {
         app.chat.note(Level::Bad, format!("{failure}{way_out}"));
     } else if !app.hinted {
         app.hinted = true;
-        let panels = if app.options.inline { "" } else { "Tab panels · " };
-        let hint = format!("{panels}/set temp 0.2 acts on the next token · Ctrl+O thoughts · F1 help");
-        app.chat.note(Level::Info, hint);
+        let key = |row, does| app.keymap.hint(Place::Anywhere, row, does);
+        let panels = key("next_focus", "transcript, panels").filter(|_| !app.options.inline);
+        let set = Some("/set temp 0.2 acts on the next token".to_owned());
+        let hints = [panels, set, key("toggle_thoughts", "thoughts"), key("help", "help")];
+        app.chat.note(Level::Info, hints.into_iter().flatten().collect::<Vec<_>>().join(" · "));
     }
 }
 

@@ -38,10 +38,12 @@ mod take;
 mod theme;
 mod transcript;
 
+pub use branch::messages;
 pub use keys::EXAMPLE;
 pub use presets::names as preset_names;
 pub use sampling::edited;
 pub use scheduling::origin;
+pub use take::answers_beside;
 pub use theme::names as theme_names;
 
 use super::app::{App, Effect, Focus, Message};
@@ -87,7 +89,7 @@ pub fn update(app: &mut App, message: Message, now: Duration) -> Vec<Effect> {
         Message::StartSettings { preset, settings } => {
             presets::answered(app, preset, *settings, &mut effects)
         }
-        Message::PresetSaved { name, result } => presets::saved(app, &name, result),
+        Message::PresetSaved { name, result } => presets::saved(app, &name, result, &mut effects),
         Message::SystemEdited(Ok(text)) => command::system(app, text.trim_end()),
         Message::SystemEdited(Err(why)) => {
             app.chat.note(Level::Bad, format!("the system prompt is as it was: {why}"))

@@ -51,6 +51,15 @@ pub fn listed(app: &mut App, presets: Vec<PresetChoice>) {
     }
 }
 
+/// The files, as entries of another list.
+pub fn files(app: &App) -> Vec<Item> {
+    items(app).into_iter().take(app.presets.len()).collect()
+}
+
+pub fn is_file(app: &App, name: &str) -> bool {
+    app.presets.iter().any(|preset| preset.name == name)
+}
+
 /// Files first, then the built-in ones that no file has the name of.
 fn items(app: &App) -> Vec<Item> {
     let file = |preset: &PresetChoice| Item {
@@ -59,8 +68,7 @@ fn items(app: &App) -> Vec<Item> {
         note: if preset.problem.is_some() { "cannot be used".into() } else { mark(app, &preset.name) },
         choice: Choice::Command(format!("/preset {}", preset.name)),
     };
-    let is_file = |name: &str| app.presets.iter().any(|preset| preset.name == name);
-    let own = PRESETS.iter().filter(|preset| !is_file(preset.name)).map(|preset| Item {
+    let own = PRESETS.iter().filter(|preset| !is_file(app, preset.name)).map(|preset| Item {
         label: preset.name.to_owned(),
         detail: preset.values.iter().map(|(n, v)| format!("{n} {v}")).collect::<Vec<_>>().join(", "),
         note: "built in".into(),
@@ -188,7 +196,8 @@ fn save(app: &mut App, name: &str, effects: &mut Vec<Effect>) {
     effects.push(Effect::SavePreset { name: name.to_owned(), text, overwrite });
 }
 
-pub fn saved(app: &mut App, name: &str, result: Result<String, String>) {
+pub fn saved(app: &mut App, name: &str, result: Result<String, String>, effects: &mut Vec<Effect>) {
+    effects.push(Effect::ListPresets);
     match result {
         Ok(path) => app.chat.note(Level::Good, format!("saved as preset {name}: {path}")),
         Err(why) => app.chat.note(Level::Bad, format!("preset {name} is not saved: {why}")),
@@ -231,8 +240,8 @@ fn quoted(text: &str) -> String {
 /// How many are known, for completion.
 pub fn names(app: &App) -> Vec<(String, String)> {
     let files = app.presets.iter().map(|preset| (preset.name.clone(), format::fit(&values(preset), 60)));
-    let is_file = |name: &str| app.presets.iter().any(|preset| preset.name == name);
-    let own = PRESETS.iter().filter(|p| !is_file(p.name)).map(|p| (p.name.to_owned(), p.help.to_owned()));
+    let own =
+        PRESETS.iter().filter(|p| !is_file(app, p.name)).map(|p| (p.name.to_owned(), p.help.to_owned()));
     let save = ("save".to_owned(), "what holds now, as a file: save NAME".to_owned());
     files.chain(own).chain([save]).collect()
 }

@@ -9,7 +9,7 @@ use crate::tui::looked::{self, Looked};
 use crate::tui::overlay::Overlay;
 use crate::tui::panels::Panel;
 use crate::tui::picker::{Choice, Item, Picker};
-use crate::tui::presets::PRESETS;
+use crate::tui::presets::{PRESETS, Preset};
 use crate::tui::trial::Trial;
 
 /// To the token drawn before the one that is looked at, or after it; after the last the newest is followed.
@@ -182,12 +182,12 @@ pub fn go_to(app: &mut App, index: usize) {
     }
 }
 
-/// The built-in sets of values.
+/// The built-in sets of values, and those in files; what is tried takes the built-in ones.
 pub fn presets(app: &mut App) {
     if is_fixed(app) {
         return;
     }
-    let item = |(index, preset): (usize, &crate::tui::presets::Preset)| Item {
+    let item = |(index, preset): (usize, &Preset)| Item {
         label: preset.name.to_owned(),
         detail: preset.help.to_owned(),
         note: preset
@@ -198,7 +198,10 @@ pub fn presets(app: &mut App) {
             .join("  "),
         choice: Choice::Preset(index),
     };
-    let items = PRESETS.iter().enumerate().map(item).collect();
+    let tries = app.panels.sampling.trial.is_some();
+    let files = if tries { Vec::new() } else { super::presets::files(app) };
+    let own = |(_, preset): &(usize, &Preset)| tries || !super::presets::is_file(app, preset.name);
+    let items = PRESETS.iter().enumerate().filter(own).map(item).chain(files).collect();
     app.overlay = Some(Overlay::Picker(Box::new(Picker::new("sampling presets", items))));
 }
 

@@ -2,9 +2,11 @@
 //! another version.
 
 use crate::tui::app::App;
-use crate::tui::chat::{Chat, Entry, Level, Turn};
+use crate::tui::chat::{Answer, Chat, Entry, Level, Turn};
+use crate::tui::keymap::Place;
 use crate::tui::overlay::Overlay;
 use crate::tui::picker::{Choice, Item, Picker};
+use crate::tui::place::Part;
 use crate::tui::{format, sanitize};
 
 /// `/take 2`; alone it lists them, to be chosen with Enter.
@@ -24,9 +26,32 @@ pub fn run(app: &mut App, arguments: &str) {
     }
 }
 
+/// The answer that is selected in the transcript.
+pub fn selected(app: &mut App) {
+    let Some(spot) = app.chat.selected else { return };
+    let stands_beside = several(&app.chat, spot.entry).is_some_and(|turn| turn.answers.len() > 1);
+    let (Part::Answer(answer), true) = (spot.part, stands_beside) else {
+        return app.say("select one of several answers that stand side by side");
+    };
+    let seq = app.chat.answer_at(spot).map(|answer| answer.seq);
+    take(app, spot.entry, answer);
+    app.chat.selected = seq.and_then(|seq| app.chat.spot_of(seq));
+}
+
+/// Their numbers and what they are, for completion.
+pub fn answers_beside(app: &App) -> Vec<(String, String)> {
+    let turn = last_with_several(&app.chat).and_then(|at| several(&app.chat, at));
+    let answers = turn.into_iter().flat_map(|turn| &turn.answers).zip(1..);
+    let said = |answer: &Answer| match &answer.title {
+        Some(title) => sanitize::one_line(title),
+        None => sanitize::one_line(&answer.text.chars().take(80).collect::<String>()),
+    };
+    answers.map(|(answer, n): (_, usize)| (n.to_string(), said(answer))).collect()
+}
+
 fn offer(app: &mut App, at: usize) {
     let Some(turn) = several(&app.chat, at) else { return };
-    let item = |(i, answer): (usize, &crate::tui::chat::Answer)| Item {
+    let item = |(i, answer): (usize, &Answer)| Item {
         label: format!("{} {}", i + 1, answer.title.as_deref().unwrap_or_default()).trim_end().to_owned(),
         detail: sanitize::one_line(&answer.text.chars().take(200).collect::<String>()),
         note: format!("{} tok", format::count(answer.tokens as u64)),
@@ -61,7 +86,9 @@ fn take(app: &mut App, at: usize, answer: usize) {
         follow(&mut app.chat, at);
     }
     app.chat.scroll = None;
-    app.say(format!("the chat goes on from answer {}; Alt+← shows the others", answer + 1));
+    let others = app.keymap.hint(Place::Anywhere, "previous_version", "shows the others");
+    let others = others.unwrap_or("/version shows the others".into());
+    app.say(format!("the chat goes on from answer {}; {others}", answer + 1));
 }
 
 /// What followed went on from the answer that was taken: it stays with it.

@@ -1,6 +1,6 @@
 //! The keys of the transcript: selecting, folding and copying messages, scrolling by them.
 
-use super::{find, fork, reading};
+use super::{branch, find, fork, reading, take};
 use crate::protocol::SeqId;
 use crate::tui::app::{App, Effect, Focus};
 use crate::tui::chat::{Chat, Level};
@@ -25,6 +25,9 @@ pub fn act(app: &mut App, action: InTranscript, effects: &mut Vec<Effect>) {
         InTranscript::Copy => copy(app, effects),
         InTranscript::CopyBlock => copy_block(app, effects),
         InTranscript::Compare => compare_selected(app),
+        InTranscript::Edit => branch::edit_selected(app),
+        InTranscript::Again => branch::answer_selected_again(app, effects),
+        InTranscript::Take => take::selected(app),
         InTranscript::NextMatch => find::step(app, 1),
         InTranscript::PreviousMatch => find::step(app, -1),
     }

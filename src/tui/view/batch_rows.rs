@@ -174,7 +174,7 @@ fn head(app: &App, width: usize, has_priorities: bool) -> Line<'static> {
     let priority = if has_priorities { " pri" } else { "" };
     let wide = if width >= WIDE { " blk" } else { "" };
     let text = format!("  seq  {:<8}{:>4} {:>11}{wide}{priority}", "kind", "tok", "cached/all");
-    Line::styled(format::fit(&text, width), app.theme.style(Role::Faint))
+    Line::styled(format::fit(&text, width), app.theme.style(Role::Muted))
 }
 
 /// `A 1.2  decode    1     119/130  9   0  " Paris"`.

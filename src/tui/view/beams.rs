@@ -7,6 +7,7 @@ use crate::tui::app::App;
 use crate::tui::branches::has_branches;
 use crate::tui::format;
 use crate::tui::history;
+use crate::tui::keymap::Place;
 use crate::tui::sanitize::one_line;
 use crate::tui::theme::Role;
 use crate::tui::transcript::wrap::wrap;
@@ -46,11 +47,10 @@ fn none(app: &App, width: usize) -> Vec<Line<'static>> {
         Some(beam) => format!("the next message is answered by {} beams", beam.width),
         None => "no search yet: /beam 4 answers by beam search".to_owned(),
     };
-    let branches = "no branches yet: /fork goes on anew from a token, F3 answers again";
-    [beams, branches.to_owned()]
-        .iter()
-        .flat_map(|text| wrap(&Line::styled(text.clone(), muted), width, 2))
-        .collect()
+    let again = app.keymap.hint(Place::Anywhere, "regenerate", "answers again");
+    let again = again.unwrap_or("/regen answers again".into());
+    let branches = format!("no branches yet: /fork goes on anew from a token, {again}");
+    [beams, branches].iter().flat_map(|text| wrap(&Line::styled(text.clone(), muted), width, 2)).collect()
 }
 
 fn beams(app: &App, view: &BeamView, (width, height): (usize, usize)) -> Vec<Line<'static>> {
@@ -215,7 +215,7 @@ fn answer(app: &App, place: usize, ended: &EndedView, width: usize) -> Line<'sta
 }
 
 fn pruned(app: &App, lost: &PrunedView, width: usize) -> Line<'static> {
-    let faint = app.theme.style(Role::Faint);
+    let faint = app.theme.style(Role::Muted);
     let own = format::quoted(&lost.text);
     let room = width.saturating_sub(2 * NUMBER + format::width(&own) + 1);
     let before = format::pad(&fit_end(&one_line(&lost.before), room), room);

@@ -1,11 +1,13 @@
 //! Tool calls: in the transcript, and the question about one above the input.
 
+use super::entry::folds;
 use super::paint;
 use crate::protocol::{PlannedAction, ToolCall};
 use crate::tui::app::App;
 use crate::tui::calls::{Call, CallState, Question};
 use crate::tui::chat::Turn;
 use crate::tui::format;
+use crate::tui::keymap::Place;
 use crate::tui::theme::Role;
 use crate::tui::transcript::wrap::wrap;
 use crate::tui::{sanitize, stored};
@@ -76,8 +78,9 @@ pub fn head(app: &App, call: &Call, width: usize) -> Line<'static> {
         CallState::Planned => words.push(Span::styled("waits for your answer", theme.style(Role::Warn))),
         CallState::Running(since) => {
             let so_far = app.now.saturating_sub(*since).as_secs_f64();
-            words
-                .push(Span::styled(format!("runs, {} so far; Esc stops it", format::seconds(so_far)), muted));
+            let stops = app.keymap.hint(Place::Anywhere, "escape", "stops it");
+            let stops = stops.map_or(String::new(), |hint| format!("; {hint}"));
+            words.push(Span::styled(format!("runs, {} so far{stops}", format::seconds(so_far)), muted));
         }
         CallState::Done(result) => {
             let role = if result.is_good() { Role::Good } else { Role::Bad };
@@ -86,8 +89,7 @@ pub fn head(app: &App, call: &Call, width: usize) -> Line<'static> {
             if result.took_ms > 0.0 {
                 words.push(Span::styled(format::millis(result.took_ms), muted));
             }
-            let folds = if open { "Ctrl+O folds" } else { "Ctrl+O shows" };
-            words.push(Span::styled(folds, theme.style(Role::Faint)));
+            words.extend(folds(app, open).map(|hint| Span::styled(hint, muted)));
         }
     }
     let mut line = paint::dotted(words, theme);

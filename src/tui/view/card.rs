@@ -4,6 +4,7 @@ use super::paint;
 use crate::protocol::LoadStage;
 use crate::tui::app::{App, Fetch, ModelState};
 use crate::tui::format;
+use crate::tui::keymap::Place;
 use crate::tui::port::ModelChoice;
 use crate::tui::sanitize;
 use crate::tui::theme::Role;
@@ -102,10 +103,12 @@ fn fetching(app: &App, fetch: &Fetch, width: usize) -> Vec<Line<'static>> {
         gauge(app, share, width),
         indented(paint::dotted(facts.into_iter().map(|f| Span::styled(f, muted)), theme)),
     ];
-    lines.push(Line::from(vec![
-        Span::styled("  Esc", theme.style(Role::Accent)),
-        Span::styled(" cancels; what is fetched stays for the next time", muted),
-    ]));
+    lines.extend(app.keymap.key_of(Place::Anywhere, "escape").map(|key| {
+        Line::from(vec![
+            Span::styled(format!("  {key}"), theme.style(Role::Accent)),
+            Span::styled(" cancels; what is fetched stays for the next time", muted),
+        ])
+    }));
     lines.into_iter().map(|line| paint::fit_line(line, width)).collect()
 }
 

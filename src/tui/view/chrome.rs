@@ -1,15 +1,19 @@
 //! The footer's hints and the frame around the input.
 
-use super::{draft, paint};
+use super::{draft, entry, paint};
 use crate::tui::app::{App, Focus, ModelState};
 use crate::tui::branches::has_branches;
 use crate::tui::completion;
+use crate::tui::format;
 use crate::tui::overlay::Overlay;
-use crate::tui::panels::Panel;
+use crate::tui::panels::{Panel, SizeClass};
+use crate::tui::place::Part;
 use crate::tui::theme::Role;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
+
+const SEPARATOR: &str = " · ";
 
 /// What keys do here and now; or what was just done.
 pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
@@ -19,21 +23,29 @@ pub fn footer(app: &App, area: Rect, buf: &mut Buffer) {
         return paint::line(area.x, area.y, &line, area, buf);
     }
     let mut spans = vec![Span::raw(" ")];
-    for (keys, does) in hints(app) {
-        let Some(key) = in_force(app, keys) else { continue };
+    for (key, does) in fitting(app, area.width.into()) {
         if spans.len() > 1 {
-            spans.push(Span::styled(" · ", app.theme.style(Role::Faint)));
-        }
-        let wide = 1 + Span::raw(key.as_str()).width() + does.len();
-        let used: usize = spans.iter().map(Span::width).sum();
-        if used + wide > area.width.into() {
-            spans.pop();
-            break;
+            spans.push(Span::styled(SEPARATOR, app.theme.style(Role::Faint)));
         }
         spans.push(Span::styled(key, app.theme.style(Role::Key)));
         spans.push(Span::styled(format!(" {does}"), app.theme.style(Role::Muted)));
     }
     paint::line(area.x, area.y, &Line::from(spans), area, buf);
+}
+
+/// As many as there is room for, in their order. The key of the help, which has all, is kept.
+fn fitting(app: &App, width: usize) -> Vec<(String, &'static str)> {
+    let all = hints(app).into_iter().filter_map(|(keys, does)| Some((in_force(app, keys)?, does)));
+    let mut shown: Vec<(String, &'static str)> = all.collect();
+    let wide = |hints: &[(String, &str)]| {
+        let words: usize = hints.iter().map(|(key, does)| format::width(key) + 1 + does.len()).sum();
+        1 + words + hints.len().saturating_sub(1) * format::width(SEPARATOR)
+    };
+    while wide(&shown) > width {
+        let Some(least) = shown.iter().rposition(|(_, does)| *does != "help") else { break };
+        shown.remove(least);
+    }
+    shown
 }
 
 /// Hints are written with the built-in keys; shown are those that the person chose.
@@ -89,7 +101,8 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
             if app.paused {
                 all.extend([run, ("F6", "step")]);
             }
-            all.extend([("Tab", "panels"), ("^O", "thoughts"), ("F1", "help"), ("/", "commands")]);
+            all.extend(tab_leads_to(app).map(|there| ("Tab", there)));
+            all.extend([("^O", "thoughts"), ("F1", "help"), ("/", "commands")]);
             if !app.paused {
                 all.push(run);
             }
@@ -106,7 +119,12 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
         ],
         Focus::Transcript => {
             let mut all = vec![("Esc", "back"), ("j k", "choose"), ("Enter", "tokens"), ("o", "fold")];
-            all.extend([("y", "copy"), ("Y", "code"), ("=", "compare"), ("[ ]", "message")]);
+            if is_one_of_several(app) {
+                all.push(("c", "go on from it"));
+            }
+            all.extend([("e", "edit"), ("r", "again"), ("y", "copy"), ("=", "compare")]);
+            all.push(("Tab", if has_panels(app) { "panels" } else { "input" }));
+            all.extend([("Y", "code"), ("[ ]", "message")]);
             all.extend([("^F", "find"), ("?", "help")]);
             all
         }
@@ -160,11 +178,35 @@ fn hints(app: &App) -> Vec<(&'static str, &'static str)> {
     }
 }
 
+fn is_one_of_several(app: &App) -> bool {
+    let turn = app.chat.selected.filter(|spot| spot.part != Part::Said);
+    turn.and_then(|spot| app.chat.turn(spot.entry)).is_some_and(|turn| turn.answers.len() > 1)
+}
+
+/// From the input on. The transcript, which its frame calls chat, is passed by while nothing is in it.
+fn tab_leads_to(app: &App) -> Option<&'static str> {
+    /// Columns under which there is no room for its name.
+    const WIDE: u16 = 100;
+    match (app.chat.turns().next().is_some(), has_panels(app)) {
+        (true, true) => Some(if app.size.0 < WIDE { "chat, panels" } else { "transcript, panels" }),
+        (true, false) => Some("transcript"),
+        (false, true) => Some("panels"),
+        (false, false) => None,
+    }
+}
+
+fn has_panels(app: &App) -> bool {
+    let class = app.class();
+    class != SizeClass::Tiny && !app.panels.layout(class).stops().is_empty()
+}
+
 /// Nothing is sent, stopped or set in a replay.
 fn replay_hints(app: &App) -> Vec<(&'static str, &'static str)> {
     let play = if app.paused { "play" } else { "pause" };
     let Focus::Panel(panel) = app.focus else {
-        return vec![("Tab", "panels"), ("F5", play), ("F6", "step"), ("F1", "help"), ("/", "commands")];
+        let mut all: Vec<_> = tab_leads_to(app).map(|there| ("Tab", there)).into_iter().collect();
+        all.extend([("F5", play), ("F6", "step"), ("F1", "help"), ("/", "commands")]);
+        return all;
     };
     let mut all = vec![("Space", play), ("n b", "step, back"), ("[ ]", "speed")];
     all.extend(match panel {
@@ -211,7 +253,7 @@ fn note(app: &App) -> Line<'static> {
         _ => "the model",
     };
     let text = match (app.paused, queued) {
-        (true, _) => " paused: F5 resumes, F6 steps ".to_owned(),
+        (true, _) => format!(" {} ", entry::paused(app, ("toggle_pause", "resumes"), ("step", "steps"))),
         (false, 0) => return Line::default(),
         (false, 1) => format!(" 1 message waits for {waits_for} "),
         (false, n) => format!(" {n} messages wait for {waits_for} "),

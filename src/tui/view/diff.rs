@@ -5,6 +5,7 @@ use super::transcript::GUTTER;
 use crate::tui::app::App;
 use crate::tui::chat::{Answer, Turn};
 use crate::tui::format;
+use crate::tui::keymap::Place;
 use crate::tui::panels::SizeClass;
 use crate::tui::reading;
 use crate::tui::theme::Role;
@@ -34,7 +35,7 @@ pub fn lines(app: &App, a: &Answer, b: &Answer, (width, _): (u16, u16)) -> Vec<L
     let left_out = common.len().saturating_sub(SHARED);
     if left_out > 0 {
         let text = format!("… {} lines that both share", format::count(left_out as u64));
-        lines.push(Line::styled(text, app.theme.style(Role::Faint)));
+        lines.push(Line::styled(text, app.theme.style(Role::Muted)));
     }
     lines.extend(common.drain(left_out..));
     let is_small = matches!(app.class(), SizeClass::Tiny | SizeClass::Compact);
@@ -56,7 +57,7 @@ pub fn lines(app: &App, a: &Answer, b: &Answer, (width, _): (u16, u16)) -> Vec<L
 }
 
 fn title(app: &App, a: &Answer, b: &Answer, shared: usize) -> Line<'static> {
-    let words = [
+    let mut words = vec![
         Span::styled(format!("{} and {} compared", a.seq, b.seq), app.theme.style(Role::Focus)),
         Span::styled(
             match shared {
@@ -65,8 +66,13 @@ fn title(app: &App, a: &Answer, b: &Answer, shared: usize) -> Line<'static> {
             },
             app.theme.style(Role::Muted),
         ),
-        Span::styled("= or Esc closes", app.theme.style(Role::Muted)),
     ];
+    let keys = [(Place::Transcript, "compare_answers"), (Place::Anywhere, "escape")];
+    let keys: Vec<String> =
+        keys.into_iter().filter_map(|(place, row)| app.keymap.key_of(place, row)).collect();
+    if !keys.is_empty() {
+        words.push(Span::styled(format!("{} closes", keys.join(" or ")), app.theme.style(Role::Muted)));
+    }
     paint::dotted(words, &app.theme)
 }
 

@@ -6,6 +6,7 @@ use crate::protocol::{FinishReason, SequenceState};
 use crate::tui::app::App;
 use crate::tui::chat::{Answer, Entry, Level, Note, Turn};
 use crate::tui::format;
+use crate::tui::keymap::Place;
 use crate::tui::place::Part;
 use crate::tui::theme::Role;
 use crate::tui::transcript::{Document, Look};
@@ -271,11 +272,18 @@ fn thoughts_head(app: &App, answer: &Answer) -> Line<'static> {
     let verb = if thinks { "thinking" } else { "thought" };
     let facts =
         format!("{verb} {} · {} tok", format::millis(spent), format::count(answer.reasoning_tokens as u64));
-    Line::from(vec![
+    let mut line = Line::from(vec![
         Span::styled(if open { "▾ " } else { "▸ " }, app.theme.style(Role::Thought)),
         Span::styled(facts, app.theme.style(Role::Thought)),
-        Span::styled(if open { "  Ctrl+O folds" } else { "  Ctrl+O shows" }, app.theme.style(Role::Faint)),
-    ])
+    ]);
+    let hint = folds(app, open).map(|hint| Span::styled(format!("  {hint}"), app.theme.style(Role::Muted)));
+    line.spans.extend(hint);
+    line
+}
+
+/// `Ctrl+O shows`: of thoughts and of results.
+pub fn folds(app: &App, open: bool) -> Option<String> {
+    app.keymap.hint(Place::Anywhere, "toggle_thoughts", if open { "folds" } else { "shows" })
 }
 
 /// Before the first token: what the engine is doing about it.
@@ -292,7 +300,7 @@ fn waiting(app: &App, answer: &Answer) -> Line<'static> {
                 (format::count(s.computed_tokens as u64), format::count(s.prompt_tokens as u64));
             format!("reading the prompt {done}/{all}")
         }
-        _ if app.paused => "paused: F6 steps, F5 resumes".into(),
+        _ if app.paused => paused(app, ("step", "steps"), ("toggle_pause", "resumes")),
         _ => "…".into(),
     };
     Line::from(vec![
@@ -300,6 +308,13 @@ fn waiting(app: &App, answer: &Answer) -> Line<'static> {
         Span::styled(text, app.theme.style(Role::Muted)),
         Span::styled(CARET, app.theme.style(Role::Accent)),
     ])
+}
+
+/// `paused: F6 steps, F5 resumes`
+pub fn paused(app: &App, first: (&str, &str), second: (&str, &str)) -> String {
+    let hint = |(row, does)| app.keymap.hint(Place::Anywhere, row, does);
+    let hints: Vec<String> = [first, second].into_iter().filter_map(hint).collect();
+    if hints.is_empty() { "paused".into() } else { format!("paused: {}", hints.join(", ")) }
 }
 
 /// How the answer ended and what it took.
@@ -314,7 +329,7 @@ fn ending(app: &App, answer: &Answer) -> Option<Line<'static>> {
         FinishReason::Abort => ("stopped", Role::Warn),
         FinishReason::Length => ("cut at the length limit", Role::Warn),
         FinishReason::Repetition => ("ended: it repeats itself", Role::Warn),
-        FinishReason::StopString(_) => ("stop string", Role::Faint),
+        FinishReason::StopString(_) => ("stop string", Role::Muted),
         FinishReason::ToolCalls => ("asks for tools", Role::Accent),
         FinishReason::Stop => ("", Role::Faint),
     };

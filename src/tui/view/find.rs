@@ -2,9 +2,11 @@
 
 use super::entry::{Content, Frame, Section};
 use super::paint;
+use super::transcript::GUTTER;
 use crate::tui::app::App;
-use crate::tui::find::{Find, Match, Needle, Within};
+use crate::tui::find::{Match, Needle, Within};
 use crate::tui::format;
+use crate::tui::keymap::Place;
 use crate::tui::sanitize;
 use crate::tui::theme::Role;
 use crate::tui::transcript::Document;
@@ -29,8 +31,8 @@ pub fn field(app: &App, outer: Rect, buf: &mut Buffer) {
         (false, all) => format!("{} of {}", format::count(find.at as u64 + 1), format::count(all as u64)),
     };
     let (caret, keys) = match find.typing {
-        true => ("▍", "Enter next · ↑ before · Tab keep · Esc back"),
-        false => ("", "n next · N before · Esc close"),
+        true => ("▍", "Enter next · ↑ before · Tab keep · Esc back".to_owned()),
+        false => ("", kept(app)),
     };
     let role = if find.matches.is_empty() { Role::Warn } else { Role::Good };
     let mut spans = vec![
@@ -39,13 +41,24 @@ pub fn field(app: &App, outer: Rect, buf: &mut Buffer) {
         Span::styled(format!("  {count}"), app.theme.style(role)),
     ];
     let used: usize = spans.iter().map(Span::width).sum();
-    if used + format::width(keys) + 3 <= row.width.into() {
-        let fill = usize::from(row.width) - used - format::width(keys) - 1;
+    if used + format::width(&keys) + 3 <= row.width.into() {
+        let fill = usize::from(row.width) - used - format::width(&keys) - 1;
         spans.push(Span::raw(" ".repeat(fill)));
         spans.push(Span::styled(keys, app.theme.style(Role::Muted)));
     }
     let line = Line::from(spans);
     paint::line(row.x, row.y, &line, row, buf);
+}
+
+/// `n next · N before · Esc close`
+fn kept(app: &App) -> String {
+    let hints = [
+        (Place::Transcript, "next_match", "next"),
+        (Place::Transcript, "previous_match", "before"),
+        (Place::Anywhere, "escape", "close"),
+    ];
+    let hint = |(place, row, does)| app.keymap.hint(place, row, does);
+    hints.into_iter().filter_map(hint).collect::<Vec<_>>().join(" · ")
 }
 
 /// The line of the match shown, in its entry.
@@ -68,16 +81,26 @@ pub fn line<'a>(
             Content::Lines(_) | Content::Tokens(_) => false,
         };
         if is_it {
+            let is_broken = matches!(section.content, Content::Document { .. });
+            let mut before: Vec<char> = Vec::new();
             section.visit((0, height), height, frame, |line| {
                 let text: Vec<char> = line.spans.iter().flat_map(|span| span.content.chars()).collect();
+                // It counts as the last of the line above.
+                if is_broken && needle.over_break(&before, &text[indent(&text)..]).is_some() {
+                    if found.is_none() && nth == 0 {
+                        found = Some((row - 1, needle.find(&before).len()));
+                    }
+                    nth = nth.saturating_sub(1);
+                }
                 let here = needle.find(&text).len();
                 if found.is_none() && nth < here {
                     found = Some((row, nth));
                 }
                 nth = nth.saturating_sub(if found.is_none() { here } else { 0 });
                 row += 1;
+                before = trimmed(text);
             });
-            // It may be broken over two lines, or written otherwise than it is shown.
+            // It may be written otherwise than it is shown.
             let (row, nth) = found.unwrap_or((at + height / 2, usize::MAX));
             find.line.set(Some((shown.entry, row, nth)));
             return Some((shown.entry, (row, row)));
@@ -97,27 +120,48 @@ fn document(app: &App, shown: Match) -> Option<&Document> {
     })
 }
 
-/// Marks the matches in what was just drawn, which begins at `line` of its entry: underlined, the one
-/// shown reversed.
-pub fn highlight(app: &App, (entry, line): (usize, usize), rows: Rect, buf: &mut Buffer) {
-    let Some(find) = app.find.as_ref().filter(|find| !find.query.is_empty()) else { return };
-    let needle = Needle::new(&find.query);
-    let style = app.theme.style(Role::Selection).add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
-    for (nth_row, row) in rows.rows().enumerate() {
-        let (text, columns) = cells(row, buf);
-        for (nth, start) in needle.find(&text).into_iter().enumerate() {
-            let mut style = style;
-            if is_shown(find, entry, line + nth_row, nth) {
-                style = style.add_modifier(Modifier::REVERSED);
-            }
-            let (from, to) = (columns[start], columns[start + needle.len() - 1]);
-            buf.set_style(Rect { x: from, width: to - from + 1, ..row }, style);
-        }
-    }
+/// A line without the room at its end.
+fn trimmed(mut line: Vec<char>) -> Vec<char> {
+    line.truncate(line.iter().rposition(|c| !c.is_whitespace()).map_or(0, |last| last + 1));
+    line
 }
 
-fn is_shown(find: &Find, entry: usize, line: usize, nth: usize) -> bool {
-    find.line.get() == Some((entry, line, nth))
+/// Where the text of a line begins, behind the gutter and what it is indented by.
+fn indent(line: &[char]) -> usize {
+    let gutter = line.len().min(GUTTER.into());
+    gutter + line[gutter..].iter().take_while(|c| c.is_whitespace()).count()
+}
+
+/// Marks the matches in what was just drawn, which begins at `line` of its entry: underlined, the one
+/// shown reversed. Lines of one text, `is_text`, may have a match broken over two of them.
+pub fn highlight(app: &App, (entry, line): (usize, usize), rows: Rect, is_text: bool, buf: &mut Buffer) {
+    let Some(find) = app.find.as_ref().filter(|find| !find.query.is_empty()) else { return };
+    let needle = Needle::new(&find.query);
+    let style = |row: usize, nth: usize| {
+        let style = app.theme.style(Role::Selection).add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
+        let is_shown = find.line.get() == Some((entry, line + row, nth));
+        if is_shown { style.add_modifier(Modifier::REVERSED) } else { style }
+    };
+    let mut before: Option<(Rect, Vec<char>, Vec<u16>)> = None;
+    for (nth_row, row) in rows.rows().enumerate() {
+        let (text, columns) = cells(row, buf);
+        let found = needle.find(&text);
+        for (nth, start) in found.iter().enumerate() {
+            let (from, to) = (columns[*start], columns[start + needle.len() - 1]);
+            buf.set_style(Rect { x: from, width: to - from + 1, ..row }, style(nth_row, nth));
+        }
+        let indent = indent(&text);
+        if let Some((above, line, places)) = before.filter(|_| is_text)
+            && let Some((start, end)) = needle.over_break(&line, &text[indent..])
+        {
+            let style = style(nth_row - 1, needle.find(&line).len());
+            let (from, to) = (places[start], places[line.len() - 1]);
+            buf.set_style(Rect { x: from, width: to - from + 1, ..above }, style);
+            let (from, to) = (columns[indent], columns[indent + end - 1]);
+            buf.set_style(Rect { x: from, width: to - from + 1, ..row }, style);
+        }
+        before = Some((row, trimmed(text), columns));
+    }
 }
 
 /// A row's characters, and the column of each.

@@ -9,6 +9,7 @@ use crate::tui::chat::{Answer, Turn};
 use crate::tui::format;
 use crate::tui::theme::Role;
 use crate::tui::transcript::{Document, Look};
+use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
@@ -55,7 +56,7 @@ impl<'a> Streams<'a> {
             answers.iter().map(|(n, answer)| stream(app, answer, *n, look, (column, limit))).collect()
         };
         let way = format!("{}/take N goes on from one of them", " ".repeat(GUTTER.into()));
-        let way = (!live).then(|| Line::styled(way, app.theme.style(Role::Faint)));
+        let way = (!live).then(|| Line::styled(way, app.theme.style(Role::Muted)));
         Self { rows: numbered.chunks(columns).map(row).collect(), column, way }
     }
 
@@ -83,6 +84,23 @@ impl<'a> Streams<'a> {
         let last =
             last.iter().enumerate().filter(|(i, _)| self.way.is_some() && (from..to).contains(&(at + i)));
         last.for_each(|(_, line)| show(line));
+    }
+
+    /// Where the lines `from..to` of each answer lie, from the first of these: column, line and size.
+    pub fn places(&self, (from, to): (usize, usize)) -> Vec<Rect> {
+        let mut all = Vec::new();
+        let mut top = 0;
+        for row in &self.rows {
+            let (first, end) = (top.max(from), (top + tallest(row)).min(to));
+            all.extend((0..row.len()).map(|nth| Rect {
+                x: GUTTER + (nth * (self.column + 2)) as u16,
+                y: first.saturating_sub(from) as u16,
+                width: self.column as u16,
+                height: end.saturating_sub(first) as u16,
+            }));
+            top += tallest(row) + 1;
+        }
+        all
     }
 
     /// The same lines of each stream in a row, one after the other.

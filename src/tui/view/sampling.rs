@@ -7,7 +7,9 @@ use super::{paint, parameters, stage_table, waterfall};
 use crate::protocol::SamplingTrace;
 use crate::tui::app::App;
 use crate::tui::format;
+use crate::tui::keymap::Place;
 use crate::tui::looked::{self, Looked};
+use crate::tui::panels::Panel;
 use crate::tui::theme::Role;
 use crate::tui::transcript::wrap::wrap;
 use crate::tui::trial::Trial;
@@ -149,13 +151,14 @@ fn trying(app: &App, trial: &Trial, width: usize) -> Line<'static> {
         let (was, now) = ((spec.get)(&trial.recorded), (spec.get)(&trial.asked.params));
         Span::styled(format!("{} {was}→{now}", spec.name), theme.style(Role::Accent))
     };
+    let said = |hint: String| Span::styled(hint, muted);
     let mut words = vec![Span::styled("what if", theme.style(Role::Heading))];
     words.extend(trial.tried().map(change));
     match words.len() {
         1 => words.push(Span::styled("change a value: ← →", muted)),
-        _ => words.push(Span::styled("a uses it", muted)),
+        _ => words.extend(app.keymap.hint(Place::In(Panel::Sampling), "apply_tried", "uses it").map(said)),
     }
-    words.push(Span::styled("Esc leaves", muted));
+    words.extend(app.keymap.hint(Place::Anywhere, "escape", "leaves").map(said));
     if trial.waits {
         words.insert(1, Span::styled("computing…", muted));
     }

@@ -8,7 +8,9 @@ use super::waterfall::{
 use crate::protocol::{Candidate, SamplingTrace, StageView};
 use crate::tui::app::App;
 use crate::tui::format;
+use crate::tui::keymap::Place;
 use crate::tui::looked;
+use crate::tui::panels::Panel;
 use crate::tui::theme::Role;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
@@ -58,18 +60,29 @@ pub fn table(
     let columns = Columns::of(stages.len(), width, tried.is_some());
     let mut rest = vec![Line::default(), summary(app, recorded, tried, width)];
     if let Some(line) = rest.last_mut().filter(|line| line.width() + order(trace).len() + 3 <= width) {
-        line.spans.push(Span::styled(format!(" · {}", order(trace)), app.theme.style(Role::Faint)));
+        line.spans.push(Span::styled(format!(" · {}", order(trace)), app.theme.style(Role::Muted)));
     }
     rest.extend(verdict(app, recorded, tried, width));
     rest.extend(grammar(app, trace, width));
     match stage(app, trace) {
         Some(view) => rest.extend(stage_words(app, recorded, tried, view, width)),
         None => {
-            let hint = match tried {
-                Some(_) => "t looks at a stage · , and . at other tokens",
-                None => "t looks at a stage · w tries other values · P takes a preset's",
+            let hints: &[_] = match tried {
+                Some(_) => &[
+                    ("next_stage", "looks at a stage"),
+                    ("earlier_token", "and"),
+                    ("later_token", "at other tokens"),
+                ],
+                None => &[
+                    ("next_stage", "looks at a stage"),
+                    ("try", "tries other values"),
+                    ("sampling_presets", "takes a preset's"),
+                ],
             };
-            rest.push(Line::styled(format::fit(hint, width), app.theme.style(Role::Faint)));
+            let hint = |(row, does): &(&str, &str)| app.keymap.hint(Place::In(Panel::Sampling), row, does);
+            let hints: Vec<String> = hints.iter().filter_map(hint).collect();
+            let hints = hints.join(" · ").replace(" and · ", " and ");
+            rest.push(Line::styled(format::fit(&hints, width), app.theme.style(Role::Muted)));
         }
     }
     let mut lines = table_head(app, recorded, tried, &stages, &columns);
@@ -87,7 +100,7 @@ pub fn table(
         let rest = trace.candidates.iter().filter(|c| !shown.iter().any(|one| one.id == c.id));
         let mass: f32 = rest.map(|c| c.raw_probability).sum();
         let text = format!("+{hidden} more, {} together", format::percent(f64::from(mass)));
-        *blank = Line::styled(text, app.theme.style(Role::Faint));
+        *blank = Line::styled(text, app.theme.style(Role::Muted));
     }
     lines.extend(rest);
     lines.truncate(height);

@@ -9,6 +9,7 @@ use crate::tui::chat::Answer;
 use crate::tui::drawn::Drawn;
 use crate::tui::format;
 use crate::tui::hits::Target;
+use crate::tui::keymap::Place;
 use crate::tui::reading::{self, Alternatives, Reading};
 use crate::tui::theme::{Role, Theme};
 use ratatui::buffer::Buffer;
@@ -25,12 +26,14 @@ const SHOWN: usize = 9;
 pub fn head(app: &App, answer: &Answer) -> Line<'static> {
     let Some(reading) = &app.reading else { return Line::default() };
     let (at, all) = (format::count(reading.at as u64 + 1), format::count(answer.drawn.len() as u64));
-    let words = [
+    let mut words = vec![
         Span::styled(format!("tokens of {}", answer.seq), app.theme.style(Role::Focus)),
         Span::styled(format!("{at} of {all}"), app.theme.style(Role::Text)),
-        Span::styled("c colours", app.theme.style(Role::Muted)),
-        Span::styled("Esc back", app.theme.style(Role::Muted)),
     ];
+    let colours = app.keymap.hint(Place::Tokens, "colour_tokens", "colours");
+    let back = app.keymap.hint(Place::Anywhere, "escape", "back");
+    words
+        .extend(colours.into_iter().chain(back).map(|hint| Span::styled(hint, app.theme.style(Role::Muted))));
     let mut line = paint::dotted(words, &app.theme);
     line.spans.insert(0, Span::raw("  "));
     line

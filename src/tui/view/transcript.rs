@@ -7,6 +7,7 @@ use crate::tui::app::{App, Focus};
 use crate::tui::chat::Entry;
 use crate::tui::format;
 use crate::tui::hits::Target;
+use crate::tui::keymap;
 use crate::tui::place::{Key, Measure, Measured, Part, Place, Scroll, Shown, Sight, Spot};
 use crate::tui::theme::Role;
 use crate::tui::transcript::{Document, Look};
@@ -101,7 +102,9 @@ fn position(app: &App) -> Line<'static> {
         return Line::default();
     }
     let about = if shown.is_estimate { "about " } else { "" };
-    let text = format!(" ↓ {about}{} more · Ctrl+End follows ", format::count(shown.below as u64));
+    let follows = app.keymap.hint(keymap::Place::Anywhere, "scroll_bottom", "follows");
+    let follows = follows.map_or(String::new(), |hint| format!("· {hint} "));
+    let text = format!(" ↓ {about}{} more {follows}", format::count(shown.below as u64));
     Line::styled(text, app.theme.style(Role::Warn))
 }
 
@@ -356,10 +359,17 @@ impl<'a> Flow<'a> {
                 });
             }
         }
+        if let entry::Content::Streams(streams) = &section.content {
+            for (nth, place) in streams.places((from, to)).into_iter().enumerate() {
+                let place = Rect { x: rows.x + place.x, y: rows.y + place.y, ..place }.intersection(rows);
+                app.hits.note(place, Target::Message(Spot { entry, part: Part::Answer(nth) }));
+            }
+        }
         if let entry::Content::Tokens(answer) = &section.content {
             tokens::note_hits(self.frame, answer, from, rows);
         }
-        find::highlight(app, (entry, line), rows, buf);
+        let is_text = matches!(section.content, Content::Document { .. });
+        find::highlight(app, (entry, line), rows, is_text, buf);
         y
     }
 

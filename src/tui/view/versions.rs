@@ -2,6 +2,7 @@
 
 use crate::tui::app::App;
 use crate::tui::chat::{Answer, Entry, Turn};
+use crate::tui::keymap::Place;
 use crate::tui::theme::Role;
 use ratatui::text::{Line, Span};
 
@@ -11,10 +12,12 @@ pub fn line(app: &App, turn: &Turn) -> Option<Line<'static>> {
         return None;
     }
     let (shown, all) = (turn.versions.shown() + 1, turn.versions.len());
-    let mut spans = vec![
-        Span::styled(format!("  ‹ {shown}/{all} ›"), app.theme.style(Role::Accent)),
-        Span::styled("  Alt+← Alt+→", app.theme.style(Role::Faint)),
-    ];
+    let mut spans = vec![Span::styled(format!("  ‹ {shown}/{all} ›"), app.theme.style(Role::Accent))];
+    let key = |row| app.keymap.key_of(Place::Anywhere, row);
+    let keys: Vec<String> = ["previous_version", "next_version"].into_iter().filter_map(key).collect();
+    if !keys.is_empty() {
+        spans.push(Span::styled(format!("  {}", keys.join(" ")), app.theme.style(Role::Muted)));
+    }
     let live: Vec<String> = live(turn).iter().map(usize::to_string).collect();
     if !live.is_empty() {
         let text = format!(" · {} still answered", live.join(", "));

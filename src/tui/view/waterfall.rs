@@ -316,7 +316,7 @@ fn chain(
     }
     let order = format!(" · {}", order(trace));
     if let Some(line) = lines.last_mut().filter(|line| line.width() + format::width(&order) <= width) {
-        line.spans.push(Span::styled(order, theme.style(Role::Faint)));
+        line.spans.push(Span::styled(order, theme.style(Role::Muted)));
     }
     lines
 }
