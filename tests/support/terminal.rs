@@ -222,10 +222,15 @@ impl Drop for Terminal {
     }
 }
 
-/// The example, which `cargo test` builds beside the tests.
+/// The example. `cargo test` builds it beside the tests; `cargo test --test pty` does not.
 pub fn demo() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let path = own.parent().and_then(|deps| deps.parent()).unwrap().join("examples/screen_demo");
-    assert!(path.exists(), "{} is missing: cargo build --example screen_demo", path.display());
+    let release = if path.components().any(|part| part.as_os_str() == "release") { " --release" } else { "" };
+    assert!(
+        path.exists(),
+        "{} is missing: `cargo test` as a whole builds it; here, first `cargo build{release} --example screen_demo`",
+        path.display()
+    );
     path
 }
