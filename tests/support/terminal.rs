@@ -58,9 +58,10 @@ impl Terminal {
         let starting = STARTING.lock().unwrap_or_else(|e| e.into_inner());
         let pair = native_pty_system().openpty(size).unwrap();
         let child = pair.slave.spawn_command(command).unwrap();
-        drop(starting);
+        // Nor may what leads to it be inherited, until it is marked.
         let mut reader = pair.master.try_clone_reader().unwrap();
         let writer = Arc::new(Mutex::new(pair.master.take_writer().unwrap()));
+        drop(starting);
         let size = |n| NonZeroU16::new(n).unwrap();
         let parser = vt100::Parser::new(size(rows), size(columns), 1_000);
         let seen = Arc::new(Mutex::new(Seen { parser, raw: Vec::new() }));
