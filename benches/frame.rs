@@ -104,7 +104,7 @@ fn crowded(size: (u16, u16)) -> App {
     let mut snapshot = engine.snapshot();
     let owner = |i: u64| Some(SeqId { request: RequestId(i / 700 % 100), choice: 0 });
     let block = |i: u64| match i % 3 {
-        0 => BlockView { references: 0, cached: i % 2 == 0, owner: None, used: i % 900 },
+        0 => BlockView { references: 0, cached: i.is_multiple_of(2), owner: None, used: i % 900 },
         n => BlockView { references: n as u16, cached: n == 2, owner: owner(i), used: i % 900 },
     };
     snapshot.kv.blocks = (0..100_000).map(block).collect();

@@ -14,6 +14,8 @@
 mod fake_engine;
 #[path = "../tests/support/hostile_engine.rs"]
 mod hostile;
+#[path = "../tests/support/hostile_server.rs"]
+mod hostile_server;
 #[path = "../tests/support/hostile.rs"]
 #[allow(dead_code)]
 mod payloads;
@@ -44,6 +46,10 @@ struct Demo {
 
 fn main() -> ExitCode {
     let has = |flag: &str| std::env::args().any(|a| a == flag);
+    if has("--serve-tools") {
+        hostile_server::serve();
+        return ExitCode::SUCCESS;
+    }
     let after = |flag: &str| std::env::args().skip_while(|a| a != flag).nth(1);
     let demo = Demo {
         on_disk: Arc::new(AtomicBool::new(!has("--fresh"))),
@@ -69,7 +75,7 @@ fn main() -> ExitCode {
         ..ScreenOptions::default()
     };
     let sessions = Some(glassbox::sessions::open(file));
-    match tui::run(options, Box::new(demo), tools(has("--hostile")), sessions) {
+    match tui::run(options, Box::new(demo), tools(has("--hostile"), has("--served")), sessions) {
         Ok(Ended::Quit) => ExitCode::SUCCESS,
         Ok(Ended::Signal(number)) => ExitCode::from(128 + number as u8),
         Err(error) => {
@@ -79,8 +85,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Tools, for real: one echoes.
-fn tools(hostile: bool) -> Option<ToolHandle> {
+/// Tools, for real: one echoes, and an MCP server's are this program's too.
+fn tools(hostile: bool, served: bool) -> Option<ToolHandle> {
     let file = std::env::temp_dir().join(format!("glassbox-demo-tools-{}.toml", std::process::id()));
     let mut declared = "[[tool]]\nname = \"get_weather\"\ndescription = \"The weather in a city, now\"\n\
                     parameters = { city = \"string\" }\n\
@@ -94,6 +100,10 @@ fn tools(hostile: bool) -> Option<ToolHandle> {
             "\n[[tool]]\nname = \"hostile_{number}\"\ndescription = {text}\ncommand = [\"true\"]\n\
              [[mcp]]\nname = \"server_{number}\"\ncommand = [\"/none\", {text}]\n"
         );
+    }
+    if let Some(own) = std::env::current_exe().ok().filter(|_| served) {
+        let own = toml::Value::from(own.to_str()?);
+        declared += &format!("\n[[mcp]]\nname = \"server\"\ncommand = [{own}, \"--serve-tools\"]\n");
     }
     std::fs::write(&file, declared).ok()?;
     Some(glassbox::tools::open(file))
@@ -147,7 +157,15 @@ impl Models for Demo {
             ..PresetChoice::default()
         };
         let problem = Some("bad.toml:2: unknown key \"temprature\"".to_owned());
-        vec![PresetChoice { name: "bad".into(), problem, ..PresetChoice::default() }, poet]
+        let hostile = |(number, payload): (usize, payloads::Payload)| PresetChoice {
+            name: payload.text.clone(),
+            values: vec![("stop".into(), payload.text.clone())],
+            problem: Some(payload.text).filter(|_| number % 2 == 0),
+            ..PresetChoice::default()
+        };
+        let all = payloads::payloads().into_iter().enumerate().filter(|_| self.hostile);
+        let bad = PresetChoice { name: "bad".into(), problem, ..PresetChoice::default() };
+        all.map(hostile).chain([bad, poet]).collect()
     }
 
     fn start_settings(

@@ -2,7 +2,7 @@
 //! [`Runner`] that the engine drives.
 //!
 //! A family is one small file (`llama`, `qwen2`, `gemma3`) that reads its settings from the file and
-//! builds a stack of `layers`; [`load`] chooses it by name. [`ModelRunner`] turns batches into
+//! builds a stack of `layers`; [`load()`] chooses it by name. [`ModelRunner`] turns batches into
 //! passes over that stack; `memory` plans what it may take before it is built. [`Runner`] is the seam:
 //! tests and simulations stand behind it too, and [`Threaded`] puts any of them on another thread.
 

@@ -24,7 +24,7 @@ pub struct ToolRunner {
     pub rounds: u32,
 }
 
-/// As [`answer`](super::answer), until an answer asks for no tool any more, or for the last round.
+/// As [`answer`](super::answer()), until an answer asks for no tool any more, or for the last round.
 pub async fn answer_with_tools<O: Write, E: Write>(
     handle: &mut Handle,
     info: ModelInfo,

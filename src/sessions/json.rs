@@ -42,7 +42,7 @@ fn written(message: &Message) -> Value {
     Value::Object(fields)
 }
 
-/// An array of messages, an object that has one, or what [`write`] wrote.
+/// An array of messages, an object that has one, or what [`write()`] wrote.
 ///
 /// # Errors
 /// What is wrong, and where: a line, or a JSON pointer.

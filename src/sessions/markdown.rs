@@ -143,7 +143,7 @@ fn said(body: &[&str]) -> String {
     plain(between(body))
 }
 
-/// What [`write`] puts around a text: an empty line before, and one after.
+/// What [`write()`] puts around a text: an empty line before, and one after.
 fn between<'a, 'b>(body: &'a [&'b str]) -> &'a [&'b str] {
     let body = if let ["", rest @ ..] = body { rest } else { body };
     if let [rest @ .., ""] = body { rest } else { body }

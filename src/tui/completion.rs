@@ -113,7 +113,10 @@ fn files(app: &App, typed: &str) -> Vec<Choice> {
             name.starts_with(wanted.as_str()) == begins && name.contains(wanted.as_str())
         })
     };
-    let all = fits(true).chain(fits(false)).filter(|entry| !is_hidden(&entry.name));
+    // What cannot be typed as it is cannot be the beginning of a longer path.
+    let leads_nowhere = |entry: &FileEntry| entry.is_folder && sanitize::one_line(&entry.name) != entry.name;
+    let all = fits(true).chain(fits(false));
+    let all = all.filter(|entry| !is_hidden(&entry.name) && !leads_nowhere(entry));
     let choice = |entry: &FileEntry| Choice {
         line: String::new(),
         shown: format!("@{}{}", sanitize::one_line(&entry.name), if entry.is_folder { "/" } else { "" }),

@@ -69,7 +69,7 @@ impl Composer {
     }
 
     pub fn set(&mut self, text: &str) {
-        self.area = editor(text.split('\n').map(str::to_owned).collect());
+        self.area = editor(sanitize::visible(text).split('\n').map(str::to_owned).collect());
         self.area.move_cursor(CursorMove::Bottom);
         self.area.move_cursor(CursorMove::End);
         self.browsing = None;
@@ -230,6 +230,14 @@ impl Composer {
                 self.area.delete_char();
             }
             self.area.insert_str(path);
+        }
+    }
+
+    /// Neither the word at the cursor nor its `@`.
+    pub fn drop_mention(&mut self) {
+        self.set_mention("");
+        if self.mention().is_some() {
+            self.area.delete_char();
         }
     }
 

@@ -485,7 +485,7 @@ pub const BINDINGS: &[Row] = &[
 /// Which key means what.
 #[derive(Clone)]
 pub struct Keymap {
-    /// A row for each of [`BINDINGS`], in its order.
+    /// A row for each of `BINDINGS`, in its order.
     pub rows: Vec<Binding>,
     /// What was wrong in the person's file.
     pub problems: Vec<String>,

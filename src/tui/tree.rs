@@ -222,8 +222,8 @@ mod tests {
 
     /// `a b c`, then b changed twice, with a d after the second b.
     fn chat() -> Chat {
-        let mut chat = Chat::default();
-        chat.entries = ["a", "b", "c"].iter().zip(1..).map(|(t, n)| Entry::Turn(turn(t, n))).collect();
+        let entries = ["a", "b", "c"].iter().zip(1..).map(|(t, n)| Entry::Turn(turn(t, n))).collect();
+        let mut chat = Chat { entries, ..Chat::default() };
         chat.branch(1, turn("b2", 4));
         chat.entries.push(Entry::Turn(turn("d", 5)));
         chat.branch(1, turn("b3", 6));

@@ -57,7 +57,10 @@ fn leaving_in_the_midst_of_several_answers_saves_them_all_and_says_so_last() {
     terminal.wait_for("live");
     terminal.send(b"\x0eAnd what?\r");
     terminal.wait_for("\u{25b8}2 And what?");
-    terminal.wait_for("scatters");
+    // In this chat: beside it the panels show the other's words.
+    let said = |line: &str| line.split('│').next().is_some_and(|chat| chat.contains("air scatters"));
+    let answered = |t: &Terminal| t.contents().lines().skip_while(|l| !l.contains("› And what?")).any(said);
+    terminal.wait_until("the second chat's answer", answered);
     terminal.send(b"\x04");
     assert_eq!(terminal.exit_code(), 0);
     terminal.wait_for("saved; glassbox -c resumes");

@@ -149,9 +149,14 @@ fn a_terminal_of_any_size_is_drawn_on_and_left() {
 #[test]
 fn a_terminal_that_does_not_know_its_size_is_drawn_on_and_left() {
     let mut terminal = Terminal::ready(&[]);
+    // A key in the same instant as a size waits in the reader of keys for the next one, so each is
+    // seen to be done before the next.
+    let frames = terminal.frames();
     terminal.master().resize(PtySize { rows: 0, cols: 0, pixel_width: 0, pixel_height: 0 }).unwrap();
-    std::thread::sleep(Duration::from_millis(50));
+    terminal.wait_until("a frame of no known size", |t| t.frames() > frames);
+    let frames = terminal.frames();
     terminal.send(b"x");
+    terminal.wait_until("the key seen", |t| t.frames() > frames);
     terminal.resize((120, 40));
     terminal.wait_for("› x");
     terminal.send(b"\x7f\x04");

@@ -103,7 +103,7 @@ fn moved(plain: &Buffer, buffer: &Buffer) -> Option<String> {
 fn every_script_keeps_its_columns_at_every_width() {
     let mut plain = everywhere("plain words only", "onelongword");
     let mut faults = Vec::new();
-    for (first, (name, ..)) in SCRIPTS.iter().enumerate() {
+    for (first, (script, ..)) in SCRIPTS.iter().enumerate() {
         let (words, long) = texts(first);
         let mut desk = everywhere(&words, &long);
         let narrow = (1..=60).filter(|w| w % SCRIPTS.len() == first || w % 5 == first % 5);
@@ -114,7 +114,7 @@ fn every_script_keeps_its_columns_at_every_width() {
             }
             let buffer = desk.buffer();
             let fault = misplaced(&buffer).or_else(|| moved(&plain.buffer(), &buffer));
-            faults.extend(fault.map(|f| format!("{name} first, {size:?}: {f}")));
+            faults.extend(fault.map(|f| format!("{script} first, {size:?}: {f}")));
         }
     }
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));

@@ -51,6 +51,11 @@ pub fn say(request: &Request, channel: &str, payload: &str) -> Vec<Event> {
             reason = FinishReason::ToolCalls;
             events.push(call("get_weather", serde_json::json!({ "city": payload }).to_string()));
         }
+        "served" => {
+            reason = FinishReason::ToolCalls;
+            let number = payloads().iter().position(|known| known.text == payload).unwrap_or_default();
+            events.push(call(&format!("served_{number}"), "{}".into()));
+        }
         "error" => reason = FinishReason::Error(Failure::new(FailureKind::Internal, payload)),
         "note" => events.extend([Event::Note(payload.into()), text("x")]),
         "why" => events.push(Event::Broke { id: 1, step: 7, why: payload.into() }),

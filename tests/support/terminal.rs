@@ -58,9 +58,10 @@ impl Terminal {
         let starting = STARTING.lock().unwrap_or_else(|e| e.into_inner());
         let pair = native_pty_system().openpty(size).unwrap();
         let child = pair.slave.spawn_command(command).unwrap();
-        drop(starting);
+        // Nor may what leads to it be inherited, until it is marked.
         let mut reader = pair.master.try_clone_reader().unwrap();
         let writer = Arc::new(Mutex::new(pair.master.take_writer().unwrap()));
+        drop(starting);
         let size = |n| NonZeroU16::new(n).unwrap();
         let parser = vt100::Parser::new(size(rows), size(columns), 1_000);
         let seen = Arc::new(Mutex::new(Seen { parser, raw: Vec::new() }));
@@ -222,10 +223,15 @@ impl Drop for Terminal {
     }
 }
 
-/// The example, which `cargo test` builds beside the tests.
+/// The example. `cargo test` builds it beside the tests; `cargo test --test pty` does not.
 pub fn demo() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let path = own.parent().and_then(|deps| deps.parent()).unwrap().join("examples/screen_demo");
-    assert!(path.exists(), "{} is missing: cargo build --example screen_demo", path.display());
+    let release = if path.components().any(|part| part.as_os_str() == "release") { " --release" } else { "" };
+    assert!(
+        path.exists(),
+        "{} is missing: `cargo test` as a whole builds it; here, first `cargo build{release} --example screen_demo`",
+        path.display()
+    );
     path
 }

@@ -51,7 +51,11 @@ pub fn listed(app: &mut App, path: &str, entries: Vec<FileEntry>) {
 
 /// The completion that was chosen: into a folder, or a file to be read.
 pub fn choose(app: &mut App, path: &str, effects: &mut Vec<Effect>) {
-    app.composer.set_mention(path);
+    // A name that is not what is seen of it never stands in the draft; the chip of its file does.
+    match sanitize::one_line(path) == path {
+        true => app.composer.set_mention(path),
+        false => app.composer.drop_mention(),
+    }
     app.completion = 0;
     if !path.ends_with('/') {
         read(app, path, effects);

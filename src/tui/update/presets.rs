@@ -5,11 +5,11 @@ use crate::base::nearest;
 use crate::protocol::{PARAMS, ParamSpec, ParamValue, SamplingParams, Thinking};
 use crate::tui::app::{App, Effect, ModelState};
 use crate::tui::chat::Level;
-use crate::tui::format;
 use crate::tui::overlay::Overlay;
 use crate::tui::picker::{Choice, Item, Picker};
 use crate::tui::port::{PresetChoice, StartSettings};
 use crate::tui::presets::PRESETS;
+use crate::tui::{format, sanitize};
 
 /// As the picker of presets is called.
 const TITLE: &str = "presets";
@@ -239,7 +239,9 @@ fn quoted(text: &str) -> String {
 
 /// How many are known, for completion.
 pub fn names(app: &App) -> Vec<(String, String)> {
-    let files = app.presets.iter().map(|preset| (preset.name.clone(), format::fit(&values(preset), 60)));
+    let files = app.presets.iter().map(|preset| {
+        (sanitize::one_line(&preset.name), format::fit(&sanitize::one_line(&values(preset)), 60))
+    });
     let own =
         PRESETS.iter().filter(|p| !is_file(app, p.name)).map(|p| (p.name.to_owned(), p.help.to_owned()));
     let save = ("save".to_owned(), "what holds now, as a file: save NAME".to_owned());

@@ -7,6 +7,7 @@ use crate::protocol::SequenceState;
 use crate::tui::app::{App, Focus};
 use crate::tui::chat::{Answer, Turn};
 use crate::tui::format;
+use crate::tui::sanitize::one_line;
 use crate::tui::theme::Role;
 use crate::tui::transcript::{Document, Look};
 use ratatui::layout::Rect;
@@ -192,7 +193,7 @@ fn stream<'a>(
     ]);
     let mut head = vec![paint::fit_line(head, width)];
     let user = app.theme.style(Role::User);
-    head.extend(answer.title.iter().map(|t| Line::styled(format::fit(t, width), user)));
+    head.extend(answer.title.iter().map(|t| Line::styled(format::fit(&one_line(t), width), user)));
     head.push(Line::styled(rule, hue));
     let texts = texts(app, answer);
     let all: usize = texts.iter().map(|(document, _)| document.height(look)).sum();
