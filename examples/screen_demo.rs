@@ -6,8 +6,9 @@
 //! and again (`forever`).
 //! `--blocks N` gives the KV cache that many.
 //! Asked about `markdown` it says all of it.
-//! Three inputs exist for tests: the model names `./panic` (panics in the screen's thread), `./broken`
-//! (does not load), and the message `panic` (the engine's thread panics).
+//! Inputs exist for tests: the model names `./panic` (panics in the screen's thread), `./broken` (does
+//! not load), the message `panic` (the engine's thread panics), and the search `/sessions panic` (the
+//! thread of the sessions panics).
 
 #[path = "../tests/support/fake_engine.rs"]
 #[allow(dead_code)]
@@ -74,7 +75,7 @@ fn main() -> ExitCode {
         themes: after("--themes").map(Into::into),
         ..ScreenOptions::default()
     };
-    let sessions = Some(glassbox::sessions::open(file));
+    let sessions = Some(keeper(glassbox::sessions::open(file)));
     match tui::run(options, Box::new(demo), tools(has("--hostile"), has("--served")), sessions) {
         Ok(Ended::Quit) => ExitCode::SUCCESS,
         Ok(Ended::Signal(number)) => ExitCode::from(128 + number as u8),
@@ -83,6 +84,32 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The keeper of the sessions, by way of a thread that panics when `panic` is looked for.
+fn keeper(inner: SessionHandle) -> SessionHandle {
+    let (commands, mut inbox) = unbounded_channel();
+    let (told, events) = unbounded_channel();
+    let SessionHandle { commands: to, events: mut from } = inner;
+    let answers = std::thread::spawn(move || {
+        while let Some(event) = from.blocking_recv() {
+            if told.send(event).is_err() {
+                return;
+            }
+        }
+    });
+    std::thread::spawn(move || {
+        while let Some(command) = inbox.blocking_recv() {
+            if matches!(&command, SessionCommand::List { words } if words == "panic") {
+                // The real one saves what it has, and ends too.
+                drop(to);
+                let _ = answers.join();
+                panic!("the keeper was asked to panic");
+            }
+            let _ = to.send(command);
+        }
+    });
+    SessionHandle { commands, events }
 }
 
 /// Tools, for real: one echoes, and an MCP server's are this program's too.

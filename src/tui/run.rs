@@ -440,8 +440,9 @@ impl Session {
 
     /// The last words, where the screen was: whether what was said is saved.
     fn tell_saved(&mut self) {
-        let Some(sessions) = self.sessions.take() else { return };
-        for event in sessions.shut_down(LEAVING) {
+        // A keeper that ended before has left its trouble.
+        let last = self.sessions.take().map(|sessions| sessions.shut_down(LEAVING));
+        for event in last.into_iter().flatten() {
             let _ = update::update(&mut self.app, Message::Sessions(event), self.clock.now());
         }
         let words = match (&self.app.sessions.trouble, self.app.sessions.saved) {

@@ -72,6 +72,27 @@ fn leaving_in_the_midst_of_several_answers_saves_them_all_and_says_so_last() {
 }
 
 #[test]
+fn a_panic_of_the_keeper_is_told_the_screen_goes_on_and_what_was_saved_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sessions.db");
+    let mut terminal = demo(&file, &["--pace", "2"]);
+    terminal.wait_for("ready in");
+    terminal.send(b"Why?\r");
+    terminal.wait_for("looks blue.");
+    terminal.send(b"/sessions panic\r");
+    terminal.wait_for("asked to panic");
+    terminal.wait_for("the keeper of the sessions ended");
+    // A list that nobody fills any more is closed, and the chat is still one.
+    terminal.send(b"\x03And now?\r");
+    terminal.wait_for("› And now?");
+    terminal.send(b"\x04");
+    assert_eq!(terminal.exit_code(), 0);
+    terminal.wait_until("terminal given back", Terminal::is_given_back);
+    terminal.wait_for("not saved: the keeper of the sessions ended");
+    assert!(answer(&file).contains("looks blue."));
+}
+
+#[test]
 fn nothing_is_said_of_saving_where_nothing_was_said() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("sessions.db");
