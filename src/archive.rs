@@ -32,17 +32,25 @@ pub fn resumed(args: &ScreenArgs, context: &Context) -> Result<Resumed, Quit> {
     if let Some(wanted) = &args.session {
         let store = existing(&file)?;
         let id = store.named(wanted).map_err(quit)?;
-        resumed.model = store.row(id).ok().map(|row| row.model);
+        resumed.model = model_of(&store, id, context);
         resumed.options.resume = Some(WhichSession::Id(id));
     } else {
         // A file that cannot be read is the screen's to tell of: the chat goes on.
         resumed.options.resume = Some(WhichSession::Newest);
         let store = file.exists().then(|| Store::open(&file)).and_then(Result::ok);
-        let newest = store.and_then(|store| store.list().ok()?.into_iter().next());
-        resumed.model = newest.map(|row| row.model);
+        resumed.model = store.and_then(|store| {
+            let newest = store.list().ok()?.into_iter().next()?;
+            model_of(&store, newest.id, context)
+        });
     }
-    resumed.model = resumed.model.filter(|model| context.store.find(model).is_ok());
     Ok(resumed)
+}
+
+/// Who answered in a session, if it is on this computer: by its name, else where its file was.
+fn model_of(store: &Store, id: SessionId, context: &Context) -> Option<String> {
+    let meta = store.load(id).ok()?.meta;
+    let there = |model: &String| context.store.find(model).is_ok();
+    [meta.model, meta.model_path].into_iter().find(|model| !model.is_empty() && there(model))
 }
 
 pub fn command(command: &SessionsCommand) -> Result<Status, Quit> {

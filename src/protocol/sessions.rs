@@ -23,6 +23,9 @@ pub struct SessionMeta {
     /// The person chose the title; else it is the first message's.
     pub named: bool,
     pub model: String,
+    /// Where its file was: a model of no catalogue is found again by it. Never exported.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub model_path: String,
     pub system: Option<String>,
     /// In force when the last message was sent.
     #[serde(serialize_with = "without_defaults")]

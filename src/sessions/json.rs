@@ -9,6 +9,10 @@ use serde_json::{Map, Value, json};
 const VERSION: u64 = 1;
 
 pub fn write(session: &StoredSession) -> String {
+    // Where files lie on this computer is nobody else's business.
+    let mut session = session.clone();
+    session.meta.model_path.clear();
+    let session = &session;
     let messages: Vec<Value> = messages::messages(session).iter().map(written).collect();
     let whole = json!({
         "title": session.meta.title,

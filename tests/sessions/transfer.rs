@@ -28,6 +28,15 @@ fn json_reads_back_with_everything_and_is_what_apis_take() {
 }
 
 #[test]
+fn what_is_exported_does_not_say_where_files_lie() {
+    let mut session = StoredSession { turns: vec![stored(1, "a")], ..StoredSession::default() };
+    session.meta.model_path = "/home/ann/own.gguf".into();
+    for format in [SessionFormat::Json, SessionFormat::Markdown] {
+        assert!(!sessions::text(&session, format).contains("own.gguf"), "{format:?}");
+    }
+}
+
+#[test]
 fn conversations_of_chat_apis_are_read() {
     let text = r#"{"model": "gpt", "messages": [
         {"role": "developer", "content": "Be brief."},

@@ -50,6 +50,7 @@ fn meta(app: &App, title: String, model: &str) -> SessionMeta {
         title,
         named: app.chat.title.is_some(),
         model: if model.is_empty() { last.unwrap_or_default() } else { model.to_owned() },
+        model_path: app.ready().map(|info| info.path.clone()).unwrap_or_default(),
         system: app.chat.system.clone(),
         params: app.params.clone(),
         set: app.set_here.iter().map(|name| (*name).to_owned()).collect(),
