@@ -518,6 +518,10 @@ fn history(paths: &Paths) -> PathBuf {
 
 // ---- the screen ----
 
+/// Candidates of every token that the screen keeps: as many as `top_k` leaves by default. Each costs the
+/// engine time.
+const TRACED: usize = 40;
+
 fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     if args.place == Ui::None {
         return Err(Quit::new(Status::Usage, "the chat needs a screen: --ui none has none")
@@ -564,7 +568,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
         ..ui
     };
     // The sampling panel shows where each token came from.
-    let settings = EngineSettings { trace_candidates: 64, ..options.engine };
+    let settings = EngineSettings { trace_candidates: TRACED, ..options.engine };
     let traces = args.trace.as_deref().map(|path| Traces::to(path).map_err(|e| no_trace(path, &e)));
     let tools = tools(args.tools.or(options.tools_file).as_deref(), context.paths())?;
     let models = ScreenModels::new(context.store, context.sources, chat_template, settings)
