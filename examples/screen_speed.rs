@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example screen_speed -- target/release/glassbox MODEL [ROUNDS]`
 //!
-//! - the engine slowed by the screen: tokens a second of one prompt with every panel at 200x60, against
+//! - the engine slowed by the screen: tokens a second of one prompt at 200x60, all panels but the beams, against
 //!   `glassbox run`, one after the other in each round, both as the engine measures them
 //! - processor time of the idle screen
 //! - from a key to its glyph while the engine is saturated
