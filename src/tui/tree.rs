@@ -116,7 +116,9 @@ impl Chat {
 
     /// One of its answers, shown or not, is of this request.
     pub fn has_request(&self, id: RequestId) -> bool {
-        self.all_answers().any(|answer| answer.seq.request == id)
+        let is_it = |answer: &Answer| answer.seq.request == id;
+        // Almost always it is one of the newest that are shown.
+        self.answers().rev().any(is_it) || self.all_answers().any(is_it)
     }
 
     /// Requests with an answer still to come, in any version, oldest first.

@@ -18,9 +18,14 @@ use std::time::Duration;
 const UNANSWERED: Duration = Duration::from_secs(1);
 
 pub fn events(app: &mut App, events: Vec<Event>, effects: &mut Vec<Effect>) {
+    // Whose event the one before was, and in which tab: a run of events looks its chat up once.
+    let mut before: (Option<RequestId>, Option<usize>) = (None, None);
     for event in events {
         let request = request_of(&event);
-        let home = request.and_then(|id| app.tab_of(|chat| chat.has_request(id)));
+        if request.is_none() || request != before.0 {
+            before = (request, request.and_then(|id| app.tab_of(|chat| chat.has_request(id))));
+        }
+        let home = before.1;
         let ended = if let Event::Finished { seq, .. } = &event { Some(*seq) } else { None };
         let active = app.tabs.active();
         app.in_tab(home.unwrap_or(active), |app| {
