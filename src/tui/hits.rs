@@ -58,11 +58,6 @@ impl Hits {
         self.0.borrow_mut().push((area, target));
     }
 
-    /// Where something lies.
-    pub fn of(&self, target: Target) -> Option<(Rect, Target)> {
-        self.0.borrow().iter().rev().find(|(_, noted)| *noted == target).copied()
-    }
-
     /// What lies on top there, and its area.
     pub fn at(&self, at: Position) -> Option<(Rect, Target)> {
         self.0.borrow().iter().rev().find(|(area, _)| area.contains(at)).copied()

@@ -185,7 +185,7 @@ fn place(app: &App, area: Rect, at: Position) -> Place {
 
 /// To the line that the place on the scrollbar stands for.
 fn drag_scrollbar(app: &mut App, row: u16) {
-    let Some((bar, _)) = app.hits.of(Target::Scrollbar) else { return };
+    let Some(bar) = app.hits.area(Target::Scrollbar) else { return };
     let Shown { top, above, below, .. } = app.shown.get();
     let rows = usize::from(bar.height.saturating_sub(1)).max(1);
     let line = usize::from(row.saturating_sub(bar.y)).min(rows) * (above + below) / rows;
