@@ -2,6 +2,7 @@
 
 use super::keymap::Action;
 use crate::protocol::SessionId;
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use nucleo_matcher::Utf32Str;
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 
@@ -71,6 +72,23 @@ impl Picker {
             None => drop(self.query.pop()),
         }
         self.narrow();
+    }
+
+    /// A key that moves in the list; false for any other.
+    pub fn navigate(&mut self, key: KeyEvent) -> bool {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Down | KeyCode::Tab => self.move_by(1),
+            KeyCode::Up | KeyCode::BackTab => self.move_by(-1),
+            KeyCode::Char('n') if control => self.move_by(1),
+            KeyCode::Char('p') if control => self.move_by(-1),
+            KeyCode::PageDown => self.move_by(10),
+            KeyCode::PageUp => self.move_by(-10),
+            KeyCode::Home => self.move_by(isize::MIN),
+            KeyCode::End => self.move_by(isize::MAX),
+            _ => return false,
+        }
+        true
     }
 
     pub fn move_by(&mut self, by: isize) {

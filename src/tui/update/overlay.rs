@@ -56,14 +56,7 @@ fn pick(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
         KeyCode::Esc => return close(app),
         KeyCode::Char('c') if control => return close(app),
         KeyCode::Enter => return take(app, effects),
-        KeyCode::Down | KeyCode::Tab => picker.move_by(1),
-        KeyCode::Up | KeyCode::BackTab => picker.move_by(-1),
-        KeyCode::Char('n') if control => picker.move_by(1),
-        KeyCode::Char('p') if control => picker.move_by(-1),
-        KeyCode::PageDown => picker.move_by(10),
-        KeyCode::PageUp => picker.move_by(-10),
-        KeyCode::Home => picker.move_by(isize::MIN),
-        KeyCode::End => picker.move_by(isize::MAX),
+        _ if picker.navigate(key) => {}
         KeyCode::Backspace => picker.type_letter(None),
         KeyCode::Char(c) if key.modifiers.difference(KeyModifiers::SHIFT).is_empty() => {
             picker.type_letter(Some(c));

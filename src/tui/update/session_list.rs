@@ -27,14 +27,7 @@ pub fn key(app: &mut App, key: KeyEvent, effects: &mut Vec<Effect>) {
         }
         KeyCode::Delete => delete(app, effects),
         KeyCode::Char('d') if control => delete(app, effects),
-        KeyCode::Down | KeyCode::Tab => picker.move_by(1),
-        KeyCode::Up | KeyCode::BackTab => picker.move_by(-1),
-        KeyCode::Char('n') if control => picker.move_by(1),
-        KeyCode::Char('p') if control => picker.move_by(-1),
-        KeyCode::PageDown => picker.move_by(10),
-        KeyCode::PageUp => picker.move_by(-10),
-        KeyCode::Home => picker.move_by(isize::MIN),
-        KeyCode::End => picker.move_by(isize::MAX),
+        _ if picker.navigate(key) => {}
         KeyCode::Backspace => {
             picker.query.pop();
             look(app, effects);
