@@ -95,12 +95,7 @@ fn after_being_stopped_the_terminal_is_taken_again() {
 
 #[test]
 fn control_z_goes_to_the_shell_and_fg_comes_back() {
-    let mut command = CommandBuilder::new("/bin/bash");
-    command.args(["--norc", "--noprofile", "-i"]);
-    command.env("PS1", "shell> ");
-    command.env("TERM", "xterm-256color");
-    let mut terminal = Terminal::spawn(command);
-    terminal.wait_for("shell>");
+    let mut terminal = Terminal::shell((120, 40));
     terminal.send(format!("'{}'\n", demo().display()).as_bytes());
     terminal.wait_for("ready in");
     terminal.send(b"\x1a");

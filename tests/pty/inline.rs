@@ -193,12 +193,7 @@ fn other_sizes_meanwhile_lose_nothing_that_was_said() {
 
 #[test]
 fn suspended_and_resumed_it_goes_on_under_what_the_shell_said() {
-    let mut command = CommandBuilder::new("/bin/bash");
-    command.args(["--norc", "--noprofile", "-i"]);
-    command.env("PS1", "shell> ");
-    command.env("TERM", "xterm-256color");
-    let mut terminal = Terminal::of((100, 30), command);
-    terminal.wait_for("shell>");
+    let mut terminal = Terminal::shell((100, 30));
     terminal.send(format!("'{}' --inline --pace 2\n", demo().display()).as_bytes());
     terminal.wait_for("ready in");
     terminal.send(b"Why?\r");

@@ -25,12 +25,7 @@ fn quit_from_the_keyboard_of_another_terminal_gives_this_one_back() {
 #[test]
 fn a_stop_asked_for_from_outside_gives_the_terminal_to_the_shell() {
     // BUGLOG X21: not the key, the signal.
-    let mut command = CommandBuilder::new("/bin/bash");
-    command.args(["--norc", "--noprofile", "-i"]);
-    command.env("PS1", "shell> ");
-    command.env("TERM", "xterm-256color");
-    let mut terminal = Terminal::spawn(command);
-    terminal.wait_for("shell>");
+    let mut terminal = Terminal::shell((120, 40));
     terminal.send(format!("'{}'\n", demo().display()).as_bytes());
     terminal.wait_for("ready in");
     let shell = terminal.child.process_id().unwrap();

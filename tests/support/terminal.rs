@@ -48,6 +48,17 @@ impl Terminal {
         command
     }
 
+    /// A shell that controls jobs, at its prompt.
+    pub fn shell(size: (u16, u16)) -> Self {
+        let mut command = CommandBuilder::new("/bin/bash");
+        command.args(["--norc", "--noprofile", "-i"]);
+        command.env("PS1", "shell> ");
+        command.env("TERM", "xterm-256color");
+        let terminal = Self::of(size, command);
+        terminal.wait_for("shell>");
+        terminal
+    }
+
     pub fn spawn(command: CommandBuilder) -> Self {
         Self::of((120, 40), command)
     }
