@@ -1,4 +1,4 @@
-//! The person's own keys: a TOML file laid over [`BINDINGS`](super::keymap::BINDINGS).
+//! The person's own keys: a TOML file laid over [`BINDINGS`](super::bindings::BINDINGS).
 //!
 //! A table is a place, a key in it an action's name, its value a key, a list of keys, or `"none"`. What is
 //! wrong is told and left out; everything else holds.
@@ -174,7 +174,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::tui::app::Focus;
-    use crate::tui::keymap::{Action, BINDINGS, Row};
+    use crate::tui::bindings::BINDINGS;
+    use crate::tui::keymap::{Action, Row};
     use crossterm::event::KeyEvent;
 
     fn read(text: &str) -> Keymap {

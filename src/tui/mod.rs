@@ -7,6 +7,7 @@
 //! Not here: models, files, devices. What the screen needs of those comes through [`Models`].
 
 mod app;
+mod bindings;
 mod branches;
 mod calls;
 mod changes;
