@@ -48,7 +48,7 @@ pub fn resumed(args: &ScreenArgs, context: &Context) -> Result<Resumed, Quit> {
 
 /// Who answered in a session, if it is on this computer: by its name, else where its file was.
 fn model_of(store: &Store, id: SessionId, context: &Context) -> Option<String> {
-    let meta = store.load(id).ok()?.meta;
+    let meta = store.meta(id).ok()?;
     let there = |model: &String| context.store.find(model).is_ok();
     [meta.model, meta.model_path].into_iter().find(|model| !model.is_empty() && there(model))
 }

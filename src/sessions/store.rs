@@ -198,19 +198,32 @@ impl Store {
         }
     }
 
+    /// What is true of the session as a whole, without its turns.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn meta(&self, id: SessionId) -> Result<SessionMeta, StoreError> {
+        Ok(self.head(id)?.meta)
+    }
+
     /// # Errors
     /// There is none, or it cannot be read.
     pub fn load(&self, id: SessionId) -> Result<StoredSession, StoreError> {
+        let mut session = self.head(id)?;
+        session.turns = self.turns(id)?;
+        self.answers(id, &mut session)?;
+        Ok(session)
+    }
+
+    /// The session, its turns not read yet.
+    fn head(&self, id: SessionId) -> Result<StoredSession, StoreError> {
         let one = "SELECT created_ms, updated_ms, data FROM sessions WHERE id = ?";
         let found = self.connection.query_row(one, [id.0], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))
         });
         let (created_ms, updated_ms, data) =
             found.optional()?.ok_or_else(|| StoreError::NoSession(id.0.to_string()))?;
-        let mut session =
-            StoredSession { meta: read(id, &data)?, created_ms, updated_ms, turns: self.turns(id)? };
-        self.answers(id, &mut session)?;
-        Ok(session)
+        Ok(StoredSession { meta: read(id, &data)?, created_ms, updated_ms, turns: Vec::new() })
     }
 
     /// # Errors
