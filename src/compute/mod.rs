@@ -6,6 +6,8 @@
 //! queued in order; only [`Backend::download`] promises that they are done.
 
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod profiled;
 
 pub use profiled::{Profiled, Spent};

@@ -1,0 +1,492 @@
+//! The driver, as little of it as is needed: one context, two streams, memory, launches, graphs.
+//!
+//! Nothing here knows of models. Calls are those of the CUDA Driver API (CUDA Toolkit documentation),
+//! through `cudarc`, which opens `libcuda` at run time; tests put a stand-in in its place
+//! (`kernels/emulator`).
+
+use super::kernels::{Kernels, MODULES};
+use crate::compute::{DeviceError, Result};
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::{CudaContext, sys};
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// A device that is open. Everything is queued on one stream, in order; copies that nobody waits for
+/// have a second one.
+pub struct Gpu {
+    kernels: RefCell<Kernels>,
+    compute: Stream,
+    copies: Stream,
+    mode: Cell<Mode>,
+    /// Of the launches since [`Gpu::record`] or [`Gpu::replay`].
+    trail: RefCell<DefaultHasher>,
+    launches: Cell<u64>,
+    pub(super) facts: Facts,
+    // Last: everything above is freed while it is still there.
+    context: Arc<CudaContext>,
+}
+
+/// What the driver says of the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub ordinal: usize,
+    pub name: String,
+    /// 8.0 is 80.
+    pub capability: u32,
+    pub multiprocessors: u32,
+    pub memory_bytes: usize,
+    /// Dynamic shared memory that a block may ask for.
+    pub shared_bytes: u32,
+    /// 12.4 is 12040.
+    pub driver: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Launches are queued at once.
+    Eager,
+    /// They go into a graph.
+    Recording,
+    /// They are in the graph that will be launched: only looked at.
+    Replaying,
+}
+
+/// A kernel's argument; its size is checked against the kernel's own list.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg {
+    Ptr(u64),
+    I32(i32),
+    U32(u32),
+    U64(u64),
+    F32(f32),
+}
+
+/// Blocks, threads of a block, and bytes of dynamic shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    pub grid: [u32; 3],
+    pub block: u32,
+    pub shared: u32,
+}
+
+impl Shape {
+    pub fn new(grid: [usize; 3], block: usize) -> Self {
+        Self { grid: grid.map(|n| n as u32), block: block as u32, shared: 0 }
+    }
+
+    pub fn shared(self, bytes: usize) -> Self {
+        Self { shared: bytes as u32, ..self }
+    }
+}
+
+struct Stream(sys::CUstream);
+
+// SAFETY: a stream may be used from any thread; `Gpu` is used by one at a time.
+unsafe impl Send for Stream {}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: it was created by `Gpu::open`, and nothing is queued on it after.
+        let _ = unsafe { result::stream::destroy(self.0) };
+    }
+}
+
+/// What the driver said, with what was tried.
+pub(super) fn failed(what: &str) -> impl FnOnce(DriverError) -> DeviceError + use<'_> {
+    move |error| DeviceError(format!("CUDA: {what}: {}", said(&error)))
+}
+
+/// `out of memory (CUDA_ERROR_OUT_OF_MEMORY)`
+pub(super) fn said(error: &DriverError) -> String {
+    let text = |found: std::result::Result<&std::ffi::CStr, DriverError>| {
+        found.map_or_else(|_| "unknown".to_owned(), |text| text.to_string_lossy().into_owned())
+    };
+    format!("{} ({})", text(error.error_string()), text(error.error_name()))
+}
+
+impl Gpu {
+    /// The device of this number. [`super::open`] says beforehand whether there is one.
+    pub fn open(ordinal: usize) -> Result<Self> {
+        let context = CudaContext::new(ordinal).map_err(failed("opening the device"))?;
+        let attribute = |which| context.attribute(which).map_err(failed("asking the device"));
+        use sys::CUdevice_attribute as A;
+        let facts = Facts {
+            ordinal,
+            name: context.name().map_err(failed("asking the device's name"))?,
+            capability: (attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)? * 10
+                + attribute(A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?) as u32,
+            multiprocessors: attribute(A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as u32,
+            memory_bytes: context.total_mem().map_err(failed("asking the device's memory"))?,
+            shared_bytes: attribute(A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)? as u32,
+            driver: driver_version().map_err(failed("asking the driver's version"))?,
+        };
+        let stream = || {
+            let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
+            stream.map(Stream).map_err(failed("creating a stream"))
+        };
+        Ok(Self {
+            kernels: RefCell::new(Kernels::default()),
+            compute: stream()?,
+            copies: stream()?,
+            mode: Cell::new(Mode::Eager),
+            trail: RefCell::default(),
+            launches: Cell::new(0),
+            facts,
+            context,
+        })
+    }
+
+    /// Before anything is asked of the driver on a thread.
+    pub(super) fn bind(&self) -> Result<()> {
+        self.context.bind_to_thread().map_err(failed("using the device on this thread"))
+    }
+
+    /// Bytes free and bytes in all.
+    pub fn memory(&self) -> Result<(usize, usize)> {
+        self.bind()?;
+        result::mem_get_info().map_err(failed("asking for free memory"))
+    }
+
+    /// Memory that holds anything. `what` is it for: said where there is none left.
+    pub fn alloc(&self, bytes: usize, what: &str) -> Result<Memory> {
+        self.bind()?;
+        let bytes = bytes.max(1);
+        // SAFETY: it is freed once, by `Memory`.
+        match unsafe { result::malloc_sync(bytes) } {
+            Ok(at) => Ok(Memory { at, bytes, context: self.context.clone() }),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY)) => Err(self.out_of_memory(bytes, what)),
+            Err(error) => Err(failed(&format!("{} MiB for {what}", bytes.div_ceil(1 << 20)))(error)),
+        }
+    }
+
+    fn out_of_memory(&self, bytes: usize, what: &str) -> DeviceError {
+        let mib = |bytes: usize| bytes.div_ceil(1 << 20);
+        let free = match self.memory() {
+            Ok((free, all)) => format!("{} of {} MiB are free", mib(free), mib(all)),
+            Err(_) => "how much is free cannot be told".to_owned(),
+        };
+        DeviceError(format!(
+            "CUDA device {}: no memory for {} MiB of {what}: {free}; lower --memory-utilization, \
+             --kv-cache-bytes or --max-model-len, or use --device cpu",
+            self.facts.ordinal,
+            mib(bytes)
+        ))
+    }
+
+    /// Memory of the host that the device reads and writes while the host goes on.
+    pub fn pinned(&self, bytes: usize) -> Result<Pinned> {
+        self.bind()?;
+        let bytes = bytes.max(1);
+        // SAFETY: it is freed once, by `Pinned`. Without flags it is cached, and quick to read.
+        let at = unsafe { result::malloc_host(bytes, 0) };
+        let at = at.map_err(failed("pinning memory of the host"))?;
+        // SAFETY: `bytes` of it are ours.
+        unsafe { std::ptr::write_bytes(at.cast::<u8>(), 0, bytes) };
+        Ok(Pinned { at: at.cast(), bytes, context: self.context.clone() })
+    }
+
+    /// Queues a kernel of `module` by its name.
+    pub fn launch(
+        &self,
+        module: &'static str,
+        kernel: &'static str,
+        shape: Shape,
+        args: &[Arg],
+    ) -> Result<()> {
+        if self.mode.get() != Mode::Eager {
+            let mut trail = self.trail.borrow_mut();
+            (kernel, shape).hash(&mut *trail);
+            args.iter().for_each(|arg| arg.word().hash(&mut *trail));
+        }
+        if self.mode.get() == Mode::Replaying {
+            return Ok(());
+        }
+        self.launches.set(self.launches.get() + 1);
+        let mut kernels = self.kernels.borrow_mut();
+        let function = kernels.function(module, kernel, args, shape.shared)?;
+        let mut words: [u64; MOST_ARGS] = [0; MOST_ARGS];
+        let mut params: [*mut c_void; MOST_ARGS] = [std::ptr::null_mut(); MOST_ARGS];
+        assert!(args.len() <= MOST_ARGS, "{kernel}: {} arguments", args.len());
+        for (i, arg) in args.iter().enumerate() {
+            words[i] = arg.word();
+            params[i] = (&raw mut words[i]).cast();
+        }
+        let ([x, y, z], block) = (shape.grid, (shape.block, 1, 1));
+        // SAFETY: number and sizes of the arguments are those of the kernel; that pointers among them
+        // hold what it reads and writes is the caller's contract, stated at every kernel.
+        unsafe {
+            result::launch_kernel(
+                function,
+                (x, y, z),
+                block,
+                shape.shared,
+                self.compute.0,
+                &mut params[..args.len()],
+            )
+        }
+        .map_err(failed(&format!("launching {kernel} {:?} x {}", shape.grid, shape.block)))
+    }
+
+    /// Queues a copy of the first `bytes` of pinned memory, which stay as they are until it is done.
+    pub fn upload(&self, to: u64, from: &Pinned, bytes: usize) -> Result<()> {
+        assert!(bytes <= from.bytes);
+        // SAFETY: the source is pinned and as large; the target is the caller's.
+        unsafe { result::memcpy_htod_async(to, &from.bytes()[..bytes], self.compute.0) }
+            .map_err(failed("copying to the device"))
+    }
+
+    /// Queues a copy of `bytes` to pinned memory; it is there after [`Gpu::wait`].
+    pub fn download(&self, to: &mut Pinned, from: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the target is pinned and as large; the source is the caller's.
+        unsafe { result::memcpy_dtoh_async(&mut to.bytes_mut()[..bytes], from, self.compute.0) }
+            .map_err(failed("copying from the device"))
+    }
+
+    /// Copies and waits: for loading and for tests.
+    pub fn write(&self, to: u64, from: &[u8]) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the caller's memory is as large.
+        unsafe { result::memcpy_htod_async(to, from, self.compute.0) }
+            .map_err(failed("copying to the device"))?;
+        self.wait()
+    }
+
+    pub fn read(&self, to: &mut [u8], from: u64) -> Result<()> {
+        self.bind()?;
+        // SAFETY: the caller's memory is as large.
+        unsafe { result::memcpy_dtoh_async(to, from, self.compute.0) }
+            .map_err(failed("copying from the device"))?;
+        self.wait()
+    }
+
+    pub fn zero(&self, memory: &Memory) -> Result<()> {
+        // SAFETY: the memory is as large.
+        unsafe { result::memset_d8_async(memory.at, 0, memory.bytes, self.compute.0) }
+            .map_err(failed("clearing memory"))
+    }
+
+    /// Until everything queued is done. The first to hear of a kernel that failed.
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: the stream is open.
+        unsafe { result::stream::synchronize(self.compute.0) }.map_err(failed("waiting for the device"))
+    }
+
+    /// Kernels launched so far, those of graphs left out.
+    pub fn launches(&self) -> u64 {
+        self.launches.get()
+    }
+
+    // ---- graphs ----
+
+    /// From here on launches go into a graph.
+    pub fn record(&self) -> Result<()> {
+        *self.trail.borrow_mut() = DefaultHasher::new();
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: the stream is ours and not the default one.
+        unsafe { result::stream::begin_capture(self.compute.0, mode) }
+            .map_err(failed("recording a graph"))?;
+        self.mode.set(Mode::Recording);
+        Ok(())
+    }
+
+    /// The graph of everything since [`Gpu::record`]. Nothing of it has run.
+    pub fn recorded(&self) -> Result<Graph> {
+        self.mode.set(Mode::Eager);
+        // SAFETY: a capture was begun on this stream.
+        let graph =
+            unsafe { result::stream::end_capture(self.compute.0) }.map_err(failed("recording a graph"))?;
+        // SAFETY: the graph is whole; it is needed for this call only.
+        let exec = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+        let _ = unsafe { result::graph::destroy(graph) };
+        let exec = exec.map_err(failed("preparing a graph"))?;
+        Ok(Graph { exec, trail: self.trail.borrow().finish(), context: self.context.clone() })
+    }
+
+    /// Gives up what is being recorded.
+    pub fn discard(&self) {
+        if self.mode.replace(Mode::Eager) == Mode::Recording {
+            // SAFETY: a capture was begun on this stream. What it says is known: it failed.
+            if let Ok(graph) = unsafe { result::stream::end_capture(self.compute.0) }
+                && !graph.is_null()
+            {
+                // SAFETY: nothing else has it.
+                let _ = unsafe { result::graph::destroy(graph) };
+            }
+        }
+    }
+
+    /// From here on launches are those of a graph that is there: none is made, all are looked at.
+    pub fn replay(&self) {
+        *self.trail.borrow_mut() = DefaultHasher::new();
+        self.mode.set(Mode::Replaying);
+    }
+
+    /// Queues the graph: the launches since [`Gpu::replay`] must have been its own.
+    pub fn replayed(&self, graph: &Graph) -> Result<()> {
+        self.mode.set(Mode::Eager);
+        if self.trail.borrow().finish() != graph.trail {
+            return Err(DeviceError("CUDA: a graph was about to run in the place of other launches".into()));
+        }
+        self.start(graph)
+    }
+
+    pub fn start(&self, graph: &Graph) -> Result<()> {
+        // SAFETY: the graph is whole, and what it points to lives as long as the backend.
+        unsafe { result::graph::launch(graph.exec, self.compute.0) }.map_err(failed("launching a graph"))
+    }
+}
+
+/// Largest number of arguments of a kernel.
+const MOST_ARGS: usize = 32;
+
+impl Arg {
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Arg::Ptr(_) | Arg::U64(_) => 8,
+            Arg::I32(_) | Arg::U32(_) | Arg::F32(_) => 4,
+        }
+    }
+
+    fn word(self) -> u64 {
+        match self {
+            Arg::Ptr(x) | Arg::U64(x) => x,
+            Arg::I32(x) => u64::from(x as u32),
+            Arg::U32(x) => u64::from(x),
+            Arg::F32(x) => u64::from(x.to_bits()),
+        }
+    }
+}
+
+impl From<&Memory> for Arg {
+    fn from(memory: &Memory) -> Self {
+        Arg::Ptr(memory.at)
+    }
+}
+
+/// `None` is a null pointer.
+impl From<Option<&Memory>> for Arg {
+    fn from(memory: Option<&Memory>) -> Self {
+        Arg::Ptr(memory.map_or(0, |memory| memory.at))
+    }
+}
+
+impl From<usize> for Arg {
+    fn from(x: usize) -> Self {
+        Arg::I32(i32::try_from(x).expect("sizes of tensors are below 2^31"))
+    }
+}
+
+impl From<f32> for Arg {
+    fn from(x: f32) -> Self {
+        Arg::F32(x)
+    }
+}
+
+/// Memory of the device.
+pub struct Memory {
+    at: u64,
+    bytes: usize,
+    context: Arc<CudaContext>,
+}
+
+impl Memory {
+    pub fn at(&self, offset: usize) -> u64 {
+        debug_assert!(offset <= self.bytes, "byte {offset} of {}", self.bytes);
+        self.at + offset as u64
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        // SAFETY: allocated by `Gpu::alloc`, freed here only. Waits for what uses it.
+        let _ = unsafe { result::free_sync(self.at) };
+    }
+}
+
+/// Memory of the host that the device may read and write.
+pub struct Pinned {
+    at: *mut u8,
+    bytes: usize,
+    context: Arc<CudaContext>,
+}
+
+// SAFETY: it is plain memory with one owner.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: allocated with this length and zeroed.
+        unsafe { std::slice::from_raw_parts(self.at, self.bytes) }
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the only reference.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
+    }
+
+    /// The first `len` numbers in it.
+    pub fn floats_mut(&mut self, len: usize) -> &mut [f32] {
+        assert!(len * 4 <= self.bytes);
+        // SAFETY: pages are aligned, every bit pattern is a number, and it is long enough.
+        unsafe { std::slice::from_raw_parts_mut(self.at.cast(), len) }
+    }
+
+    pub fn words_mut(&mut self) -> &mut [u32] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.at.cast(), self.bytes / 4) }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        // SAFETY: allocated by `Gpu::pinned`, freed here only.
+        let _ = unsafe { result::free_host(self.at.cast()) };
+    }
+}
+
+/// Launches that are queued as one.
+pub struct Graph {
+    exec: sys::CUgraphExec,
+    trail: u64,
+    context: Arc<CudaContext>,
+}
+
+// SAFETY: a handle; used by one thread at a time.
+unsafe impl Send for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        // SAFETY: instantiated by `Gpu::recorded`, destroyed here only.
+        let _ = unsafe { result::graph::exec_destroy(self.exec) };
+    }
+}
+
+/// 12.4 is 12040.
+pub(super) fn driver_version() -> std::result::Result<u32, DriverError> {
+    let mut version = 0;
+    // SAFETY: the pointer is to a number of the right size.
+    unsafe { sys::cuDriverGetVersion(&mut version) }.result()?;
+    Ok(version as u32)
+}
+
+/// Every module's name, for tests that go through all of them.
+pub fn modules() -> impl Iterator<Item = &'static str> {
+    MODULES.iter().map(|(name, _)| *name)
+}

@@ -1,0 +1,123 @@
+//! The kernels: PTX made from `kernels/*.cu` (by `kernels/ptx.py`), compiled by the driver when a module
+//! is first used.
+
+use super::gpu::{Arg, failed};
+use crate::compute::{DeviceError, Result};
+use cudarc::driver::{result, sys};
+use std::collections::HashMap;
+use std::ffi::CString;
+
+/// A module for each `.cu` file.
+pub(super) const MODULES: &[(&str, &str)] = &[("rows", include_str!("../../../kernels/ptx/rows.ptx"))];
+
+#[derive(Default)]
+pub(super) struct Kernels {
+    modules: HashMap<&'static str, sys::CUmodule>,
+    functions: HashMap<&'static str, Loaded>,
+}
+
+struct Loaded {
+    function: sys::CUfunction,
+    /// Bytes of every parameter.
+    sizes: Vec<usize>,
+    /// Dynamic shared memory that it may have without asking.
+    shared: u32,
+}
+
+/// What every kernel may have.
+const SHARED_FOR_ALL: u32 = 48 << 10;
+
+impl Kernels {
+    /// The kernel, once its arguments are known to be of the right sizes.
+    pub(super) fn function(
+        &mut self,
+        module: &'static str,
+        kernel: &'static str,
+        args: &[Arg],
+        shared: u32,
+    ) -> Result<sys::CUfunction> {
+        if !self.functions.contains_key(kernel) {
+            let loaded = self.load(module, kernel)?;
+            self.functions.insert(kernel, loaded);
+        }
+        let loaded = self.functions.get_mut(kernel).expect("just put there");
+        if !loaded.sizes.iter().copied().eq(args.iter().map(|arg| arg.bytes())) {
+            return Err(DeviceError(format!(
+                "CUDA: {kernel} takes parameters of {:?} bytes and was given {args:?}",
+                loaded.sizes
+            )));
+        }
+        if shared > loaded.shared {
+            let most = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is of a module that is loaded.
+            let set =
+                unsafe { result::function::set_function_attribute(loaded.function, most, shared as i32) };
+            set.map_err(failed(&format!("{shared} bytes of shared memory for {kernel}")))?;
+            loaded.shared = shared;
+        }
+        Ok(loaded.function)
+    }
+
+    fn load(&mut self, module: &'static str, kernel: &'static str) -> Result<Loaded> {
+        let ptx = MODULES.iter().find(|(name, _)| *name == module).map(|(_, ptx)| *ptx);
+        let ptx = ptx.ok_or_else(|| DeviceError(format!("CUDA: there is no module {module}")))?;
+        if !self.modules.contains_key(module) {
+            let text = CString::new(ptx).expect("PTX is text");
+            // SAFETY: the text is whole, and ends in 0.
+            let loaded = unsafe { result::module::load_data(text.as_ptr().cast()) };
+            self.modules.insert(module, loaded.map_err(failed(&format!("loading the kernels of {module}")))?);
+        }
+        let name = CString::new(kernel).expect("names are text");
+        // SAFETY: the module is loaded.
+        let function = unsafe { result::module::get_function(self.modules[module], name) };
+        let function = function.map_err(failed(&format!("looking for {kernel} in {module}")))?;
+        let sizes = parameters(ptx, kernel)
+            .ok_or_else(|| DeviceError(format!("CUDA: {kernel} is not an entry of {module}'s PTX")))?;
+        Ok(Loaded { function, sizes, shared: SHARED_FOR_ALL })
+    }
+}
+
+// SAFETY: handles of a context that may be used from any thread; used by one at a time.
+unsafe impl Send for Kernels {}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        for module in self.modules.values() {
+            // SAFETY: loaded here, and nothing of it runs: streams are waited for before.
+            let _ = unsafe { result::module::unload(*module) };
+        }
+    }
+}
+
+/// Bytes of every parameter of an entry: `.param .u64 name` or `.param .align 8 .b8 name[16]`.
+fn parameters(ptx: &str, kernel: &str) -> Option<Vec<usize>> {
+    let start = ptx.match_indices(".entry ").find_map(|(at, word)| {
+        let rest = &ptx[at + word.len()..];
+        let name = rest.split(['(', '\n', ' ']).next()?;
+        (name == kernel).then_some(rest)
+    })?;
+    let list = start.split(')').next()?;
+    list.split(".param").skip(1).map(parameter).collect()
+}
+
+fn parameter(text: &str) -> Option<usize> {
+    if let Some((_, len)) = text.split_once('[') {
+        return len.split(']').next()?.trim().parse().ok();
+    }
+    let kind = text.split_whitespace().find(|word| word.starts_with('.') && !word.starts_with(".align"))?;
+    kind.trim_start_matches(|c: char| !c.is_ascii_digit()).parse::<usize>().ok().map(|bits| bits / 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_read_from_the_text() {
+        let ptx = ".visible .entry one(\n .param .u64 one_param_0,\n .param .f32 one_param_1\n)\n{ }\n\
+                   .visible .entry one_more(\n .param .align 8 .b8 p[24],\n .param .u32 q\n) .maxntid 1 {}";
+        assert_eq!(parameters(ptx, "one"), Some(vec![8, 4]));
+        assert_eq!(parameters(ptx, "one_more"), Some(vec![24, 4]));
+        assert_eq!(parameters(ptx, "two"), None);
+    }
+}

@@ -1,0 +1,19 @@
+//! An NVIDIA GPU: the same operations as on the CPU, by our own kernels (`kernels/*.cu`).
+//!
+//! | file | what stands there |
+//! |---|---|
+//! | `open` | whether there is a device, and why not |
+//! | `gpu` | the driver: memory, launches, streams, graphs |
+//! | `kernels` | modules of PTX and their entries |
+//! | `rows` | rows of activations made ready, added, gathered |
+//!
+//! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
+//! stand-in for it (`kernels/emulator`).
+
+mod gpu;
+mod kernels;
+mod open;
+pub mod rows;
+
+pub use gpu::{Arg, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
+pub use open::{devices, open};

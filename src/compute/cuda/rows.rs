@@ -1,0 +1,89 @@
+//! Rows of activations: `kernels/rows.cu`, one block a row.
+
+use super::gpu::{Arg, Gpu, Memory, Shape};
+use crate::compute::Result;
+
+const MODULE: &str = "rows";
+const THREADS: usize = 256;
+
+/// `x / sqrt(mean(x^2) + eps) * weight` in front of an operation; without, the rows as they are.
+#[derive(Clone, Copy)]
+pub struct Norm<'a> {
+    pub weight: &'a Memory, // f32 [n]
+    pub eps: f32,
+}
+
+fn parts(norm: Option<Norm>) -> (Arg, Arg) {
+    (norm.map(|norm| norm.weight).into(), norm.map_or(0.0, |norm| norm.eps).into())
+}
+
+fn shape(rows: usize) -> Shape {
+    Shape::new([rows, 1, 1], THREADS)
+}
+
+/// `out = norm(x)`; `out` may be `x`.
+pub fn norm(gpu: &Gpu, out: &Memory, x: &Memory, rows: usize, n: usize, norm: Option<Norm>) -> Result<()> {
+    let (weight, eps) = parts(norm);
+    gpu.launch(MODULE, "rows_norm", shape(rows), &[out.into(), x.into(), weight, n.into(), eps])
+}
+
+/// `x += norm(y)`
+pub fn add(gpu: &Gpu, x: &Memory, y: &Memory, rows: usize, n: usize, norm: Option<Norm>) -> Result<()> {
+    let (weight, eps) = parts(norm);
+    gpu.launch(MODULE, "rows_add", shape(rows), &[x.into(), y.into(), weight, n.into(), eps])
+}
+
+/// `q, ds = norm(x)` as bytes: q i8 [rows, n], ds f32x2 [rows, n / 32].
+pub fn to_bytes(
+    gpu: &Gpu,
+    (q, ds): (&Memory, &Memory),
+    x: &Memory,
+    rows: usize,
+    n: usize,
+    norm: Option<Norm>,
+) -> Result<()> {
+    let (weight, eps) = parts(norm);
+    let args = [q.into(), ds.into(), x.into(), weight, n.into(), eps];
+    gpu.launch(MODULE, "rows_to_bytes", shape(rows), &args)
+}
+
+/// `norm(x) = h * scale`: h f16 [rows, n], scale f32 [rows].
+pub fn to_f16(
+    gpu: &Gpu,
+    (h, scale): (&Memory, &Memory),
+    x: &Memory,
+    rows: usize,
+    n: usize,
+    norm: Option<Norm>,
+) -> Result<()> {
+    let (weight, eps) = parts(norm);
+    let args = [h.into(), scale.into(), x.into(), weight, n.into(), eps];
+    gpu.launch(MODULE, "rows_to_f16", shape(rows), &args)
+}
+
+/// `h = norm(x)`: bf16 [rows, n].
+pub fn to_bf16(gpu: &Gpu, h: &Memory, x: &Memory, rows: usize, n: usize, norm: Option<Norm>) -> Result<()> {
+    let (weight, eps) = parts(norm);
+    gpu.launch(MODULE, "rows_to_bf16", shape(rows), &[h.into(), x.into(), weight, n.into(), eps])
+}
+
+/// `out[i] = x[rows[i]]`; `rows` are i32 on the device, or the wanted ones of a step.
+pub fn gather(gpu: &Gpu, out: &Memory, x: &Memory, rows: Rows, n: usize) -> Result<()> {
+    let (count, list, step) = match rows {
+        Rows::Of(list, count) => (count, Some(list), None),
+        Rows::Wanted(step, most) => (most, None, Some(step)),
+    };
+    gpu.launch(
+        MODULE,
+        "rows_gather",
+        shape(count),
+        &[out.into(), x.into(), list.into(), step.into(), n.into()],
+    )
+}
+
+#[derive(Clone, Copy)]
+pub enum Rows<'a> {
+    Of(&'a Memory, usize),
+    /// A step, and how many rows it has at most.
+    Wanted(&'a Memory, usize),
+}
