@@ -6,6 +6,7 @@
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
 //! | `rows` | rows of activations made ready, added, gathered |
+//! | `weights` | matrices: a file's blocks as planes |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
@@ -14,6 +15,7 @@ mod gpu;
 mod kernels;
 mod open;
 pub mod rows;
+pub mod weights;
 
 pub use gpu::{Arg, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
 pub use open::{devices, open};
