@@ -6,6 +6,8 @@
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
 //! | `rows` | rows of activations made ready, added, gathered |
+//! | `step` | one step's work as the kernels read it |
+//! | `weights` | matrices: a file's blocks as planes |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
@@ -14,6 +16,8 @@ mod gpu;
 mod kernels;
 mod open;
 pub mod rows;
+pub mod step;
+pub mod weights;
 
 pub use gpu::{Arg, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
 pub use open::{devices, open};
