@@ -11,12 +11,9 @@ const CHECKS: [&str; 2] =
 
 fn main() {
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
-    println!("cargo:rerun-if-changed=.");
-    println!("cargo:rerun-if-changed=../common.cuh");
+    // The whole folder: a kernel that is new must be seen too.
+    println!("cargo:rerun-if-changed=..");
     let kernels = kernels();
-    for kernel in kernels.iter().chain(&headers()) {
-        println!("cargo:rerun-if-changed={}", kernel.display());
-    }
     let library = out.join("libcuda_emulator.so");
     match build(&kernels, &library) {
         Ok(()) => println!("cargo:rustc-env=CUDA_EMULATOR={}", library.display()),
@@ -28,18 +25,10 @@ fn main() {
 }
 
 fn kernels() -> Vec<PathBuf> {
-    with_ending("cu")
-}
-
-fn headers() -> Vec<PathBuf> {
-    with_ending("cuh")
-}
-
-fn with_ending(ending: &str) -> Vec<PathBuf> {
     let files = fs::read_dir("..").expect("the emulator lies beside the kernels");
     let mut files: Vec<_> = files
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|e| e == ending))
+        .filter(|path| path.extension().is_some_and(|e| e == "cu"))
         .collect();
     files.sort();
     files
