@@ -2,20 +2,20 @@
 // in the emulator only.
 #include "common.cuh"
 
-// Writes one number too many for each that is there. x f32 [n], one block of n threads.
-extern "C" __global__ void broken_bounds(float* x, int n) { x[threadIdx.x + n / 2] = 1.f; }
+// Writes one number behind the last. x f32 [n], one block of n threads.
+extern "C" __global__ void broken_bounds(float* x, int n) { x[threadIdx.x + 1] = (float)n; }
 EXPORT_KERNEL(broken_bounds)
 
-// Each thread reads what its neighbour wrote, without waiting for it. out f32 [n], one block of n threads.
+// Each thread reads what the one before it wrote, without waiting for it. out f32 [n], one block of n threads.
 extern "C" __global__ void broken_sync(float* out, int n) {
   float* shared = (float*)smem;
   shared[threadIdx.x] = (float)threadIdx.x;
-  out[threadIdx.x] = shared[(threadIdx.x + 1) % n];
+  out[threadIdx.x] = threadIdx.x ? shared[threadIdx.x - 1] : (float)n;
 }
 EXPORT_KERNEL(broken_sync)
 
 // Reads shared memory that nobody wrote. out f32 [n].
-extern "C" __global__ void broken_poison(float* out, int n) { out[threadIdx.x] = ((float*)smem)[threadIdx.x] * 0.f; }
+extern "C" __global__ void broken_poison(float* out, int n) { out[threadIdx.x] = ((float*)smem)[threadIdx.x % n]; }
 EXPORT_KERNEL(broken_poison)
 
 // Half of a warp waits for the block, the other half for the whole warp. out f32 [1], one block of 32 threads.

@@ -17,11 +17,9 @@ const CHECKS: [&str; 2] =
 
 fn main() {
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
-    println!("cargo:rerun-if-changed=.");
-    let kernels = with_ending("cu");
-    for source in kernels.iter().chain(&with_ending("cuh")) {
-        println!("cargo:rerun-if-changed={}", source.display());
-    }
+    // The whole folder: a kernel that is new must be seen too.
+    println!("cargo:rerun-if-changed=..");
+    let kernels = kernels();
     let library = out.join("libcuda_emulator.so");
     let recipe = out.join("recipe.txt");
     let built = build(kernels, &library, &recipe);
@@ -34,11 +32,11 @@ fn main() {
     }
 }
 
-fn with_ending(ending: &str) -> Vec<PathBuf> {
+fn kernels() -> Vec<PathBuf> {
     let files = fs::read_dir("..").expect("the emulator lies beside the kernels");
     let mut files: Vec<_> = files
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|e| e == ending))
+        .filter(|path| path.extension().is_some_and(|e| e == "cu"))
         .collect();
     files.sort();
     files

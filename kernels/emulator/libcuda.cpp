@@ -48,7 +48,7 @@ void default_knobs() {
   knobs[MEMORY] = int64_t(4) << 30;
   knobs[DEVICES] = 1;
   knobs[DRIVER] = 13000;
-  knobs[CAPABILITY] = 80;
+  knobs[CAPABILITY] = 90;
   knobs[PTX] = 90;
   knobs[MULTIPROCESSORS] = 4;
   emu::set_order(emu::Order::Forward, 0);
