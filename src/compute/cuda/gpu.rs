@@ -108,6 +108,13 @@ pub(super) fn said(error: &DriverError) -> String {
     format!("{} ({})", text(error.error_string()), text(error.error_name()))
 }
 
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // The thread that opened it may have been another one.
+        let _ = self.bind();
+    }
+}
+
 impl Gpu {
     /// The device of this number. [`super::open`] says beforehand whether there is one.
     pub fn open(ordinal: usize) -> Result<Self> {
@@ -144,6 +151,12 @@ impl Gpu {
     /// Before anything is asked of the driver on a thread.
     pub(super) fn bind(&self) -> Result<()> {
         self.context.bind_to_thread().map_err(failed("using the device on this thread"))
+    }
+
+    /// A module of a test, as PTX, under a name that no module has.
+    #[doc(hidden)]
+    pub fn add_module(&self, name: &'static str, ptx: String) {
+        self.kernels.borrow_mut().add(name, ptx);
     }
 
     /// Bytes free and bytes in all.
@@ -207,6 +220,7 @@ impl Gpu {
             return Ok(());
         }
         self.launches.set(self.launches.get() + 1);
+        self.bind()?;
         let mut kernels = self.kernels.borrow_mut();
         let function = kernels.function(module, kernel, args, shape.shared)?;
         let mut words: [u64; MOST_ARGS] = [0; MOST_ARGS];
@@ -242,6 +256,7 @@ impl Gpu {
     /// Queues a copy of the first `bytes` of pinned memory, which stay as they are until it is done. While
     /// a graph is recorded the copy goes around it, and is waited for.
     pub fn upload(&self, to: u64, from: &Pinned, bytes: usize) -> Result<()> {
+        self.bind()?;
         assert!(bytes <= from.bytes);
         if self.mode.get() == Mode::Recording {
             // SAFETY: as below.
@@ -257,6 +272,7 @@ impl Gpu {
 
     /// Queues a copy of `bytes` to pinned memory; it is there after [`Gpu::wait`]. May be recorded.
     pub fn download(&self, to: &mut Pinned, from: u64, bytes: usize) -> Result<()> {
+        self.bind()?;
         if self.mode.get() != Mode::Eager {
             (to.at as u64, from, bytes).hash(&mut *self.trail.borrow_mut());
         }
@@ -270,6 +286,7 @@ impl Gpu {
 
     /// Queues a copy between two places of the device; not recorded.
     pub fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        self.bind()?;
         // SAFETY: both are the caller's, and as large.
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.compute.0) }
             .map_err(failed("copying on the device"))
@@ -293,6 +310,7 @@ impl Gpu {
     }
 
     pub fn zero(&self, memory: &Memory) -> Result<()> {
+        self.bind()?;
         // SAFETY: the memory is as large.
         unsafe { result::memset_d8_async(memory.at, 0, memory.bytes, self.compute.0) }
             .map_err(failed("clearing memory"))
@@ -300,6 +318,7 @@ impl Gpu {
 
     /// Until everything queued is done. The first to hear of a kernel that failed.
     pub fn wait(&self) -> Result<()> {
+        self.bind()?;
         // SAFETY: the stream is open.
         unsafe { result::stream::synchronize(self.compute.0) }.map_err(failed("waiting for the device"))
     }
@@ -313,6 +332,7 @@ impl Gpu {
 
     /// From here on launches go into a graph.
     pub fn record(&self) -> Result<()> {
+        self.bind()?;
         *self.trail.borrow_mut() = DefaultHasher::new();
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is ours and not the default one.
@@ -364,6 +384,7 @@ impl Gpu {
     /// Queues the graph.
     pub fn start(&self, graph: &Graph) -> Result<()> {
         self.mode.set(Mode::Eager);
+        self.bind()?;
         self.launches.set(self.launches.get() + 1);
         // SAFETY: the graph is whole, and what it points to lives as long as the backend.
         unsafe { result::graph::launch(graph.exec, self.compute.0) }.map_err(failed("launching a graph"))
@@ -409,6 +430,7 @@ impl Gpu {
 
     /// It happens when everything queued so far is done.
     pub fn mark(&self, event: &Event) -> Result<()> {
+        self.bind()?;
         // SAFETY: event and stream are open.
         unsafe { result::event::record(event.0, self.compute.0) }.map_err(failed("recording an event"))
     }
