@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A device that is open. Everything is queued on one stream, in order; copies that nobody waits for
@@ -24,7 +25,7 @@ pub struct Gpu {
     timing: RefCell<Option<Timing>>,
     /// Of the launches since [`Gpu::record`] or [`Gpu::replay`].
     trail: RefCell<DefaultHasher>,
-    launches: Cell<u64>,
+    launches: Arc<AtomicU64>,
     pub(super) facts: Facts,
     // Last: everything above is freed while it is still there.
     context: Arc<CudaContext>,
@@ -142,7 +143,7 @@ impl Gpu {
             mode: Cell::new(Mode::Eager),
             timing: RefCell::default(),
             trail: RefCell::default(),
-            launches: Cell::new(0),
+            launches: Arc::default(),
             facts,
             context,
         })
@@ -219,7 +220,7 @@ impl Gpu {
         if self.mode.get() == Mode::Replaying {
             return Ok(());
         }
-        self.launches.set(self.launches.get() + 1);
+        self.launches.fetch_add(1, Ordering::Relaxed);
         self.bind()?;
         let mut kernels = self.kernels.borrow_mut();
         let function = kernels.function(module, kernel, args, shape.shared)?;
@@ -323,9 +324,31 @@ impl Gpu {
         unsafe { result::stream::synchronize(self.compute.0) }.map_err(failed("waiting for the device"))
     }
 
-    /// Kernels launched so far, those of graphs left out.
-    pub fn launches(&self) -> u64 {
-        self.launches.get()
+    /// Counts kernels and graphs as they are queued; those in graphs left out.
+    pub fn launches(&self) -> Arc<AtomicU64> {
+        self.launches.clone()
+    }
+
+    /// The context is broken: a kernel failed, or the device is gone. Nothing on it will work again.
+    pub fn is_lost(&self) -> bool {
+        use sys::CUresult as E;
+        // SAFETY: the stream is open; a broken context says so at every question.
+        let said = unsafe { sys::cuStreamQuery(self.compute.0) };
+        matches!(
+            said,
+            E::CUDA_ERROR_ILLEGAL_ADDRESS
+                | E::CUDA_ERROR_MISALIGNED_ADDRESS
+                | E::CUDA_ERROR_INVALID_ADDRESS_SPACE
+                | E::CUDA_ERROR_INVALID_PC
+                | E::CUDA_ERROR_ILLEGAL_INSTRUCTION
+                | E::CUDA_ERROR_HARDWARE_STACK_ERROR
+                | E::CUDA_ERROR_LAUNCH_FAILED
+                | E::CUDA_ERROR_LAUNCH_TIMEOUT
+                | E::CUDA_ERROR_ASSERT
+                | E::CUDA_ERROR_ECC_UNCORRECTABLE
+                | E::CUDA_ERROR_CONTEXT_IS_DESTROYED
+                | E::CUDA_ERROR_UNKNOWN
+        )
     }
 
     // ---- graphs ----
@@ -385,7 +408,7 @@ impl Gpu {
     pub fn start(&self, graph: &Graph) -> Result<()> {
         self.mode.set(Mode::Eager);
         self.bind()?;
-        self.launches.set(self.launches.get() + 1);
+        self.launches.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the graph is whole, and what it points to lives as long as the backend.
         unsafe { result::graph::launch(graph.exec, self.compute.0) }.map_err(failed("launching a graph"))
     }

@@ -15,7 +15,6 @@
 //! stand-in for it (`kernels/emulator`).
 
 mod gpu;
-pub mod graphs;
 mod kernels;
 pub mod limits;
 mod open;
