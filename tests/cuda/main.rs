@@ -4,7 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod faults;
+mod blocks;
+mod embed;
 mod harness;
 mod limits;
 mod mutations;
 mod rows;
+mod weights;

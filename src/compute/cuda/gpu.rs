@@ -430,7 +430,7 @@ impl Gpu {
         }
         let spent = |(kernel, begun, ended): &(&'static str, Event, Event)| {
             // SAFETY: both are of one stream, and past.
-            let ms = unsafe { result::event::elapsed(begun.0, ended.0) }.map_err(failed("reading times"))?;
+            let ms = unsafe { result::event::elapsed(begun.event, ended.event) }.map_err(failed("reading times"))?;
             Ok((*kernel, Duration::from_secs_f64(f64::from(ms) / 1e3)))
         };
         timing.spans.iter().map(spent).collect()
@@ -440,22 +440,27 @@ impl Gpu {
         if self.mode.get() != Mode::Eager || self.timing.borrow().is_none() {
             return Ok(None);
         }
-        let event = Event::new(sys::CUevent_flags::CU_EVENT_DEFAULT)?;
+        let event = self.new_event(sys::CUevent_flags::CU_EVENT_DEFAULT)?;
         self.mark(&event)?;
         Ok(Some(event))
     }
 
     /// An event without a time, to be waited for.
     pub fn event(&self) -> Result<Event> {
+        self.new_event(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    fn new_event(&self, flags: sys::CUevent_flags) -> Result<Event> {
         self.bind()?;
-        Event::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+        let event = result::event::create(flags).map_err(failed("creating an event"))?;
+        Ok(Event { event, context: self.context.clone() })
     }
 
     /// It happens when everything queued so far is done.
     pub fn mark(&self, event: &Event) -> Result<()> {
         self.bind()?;
         // SAFETY: event and stream are open.
-        unsafe { result::event::record(event.0, self.compute.0) }.map_err(failed("recording an event"))
+        unsafe { result::event::record(event.event, self.compute.0) }.map_err(failed("recording an event"))
     }
 }
 
@@ -465,31 +470,6 @@ const TIMES_FROM: u32 = 12080;
 #[derive(Default)]
 struct Timing {
     spans: Vec<(&'static str, Event, Event)>,
-}
-
-/// A point in the queue.
-pub struct Event(sys::CUevent);
-
-// SAFETY: a handle; used by one thread at a time.
-unsafe impl Send for Event {}
-
-impl Event {
-    fn new(flags: sys::CUevent_flags) -> Result<Self> {
-        result::event::create(flags).map(Self).map_err(failed("creating an event"))
-    }
-
-    /// Until it has happened; at once where it was never marked.
-    pub fn wait(&self) -> Result<()> {
-        // SAFETY: it is open.
-        unsafe { result::event::synchronize(self.0) }.map_err(failed("waiting for the device"))
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        // SAFETY: created by `new`, destroyed here only.
-        let _ = unsafe { result::event::destroy(self.0) };
-    }
 }
 
 /// Largest number of arguments of a kernel.
@@ -611,6 +591,31 @@ impl Drop for Pinned {
         let _ = self.context.bind_to_thread();
         // SAFETY: allocated by `Gpu::pinned`, freed here only.
         let _ = unsafe { result::free_host(self.at.cast()) };
+    }
+}
+
+/// A place in the queue.
+pub struct Event {
+    event: sys::CUevent,
+    context: Arc<CudaContext>,
+}
+
+// SAFETY: a handle; used by one thread at a time.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// Until what was queued before the last [`Gpu::mark`] is done; at once where there was none.
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: created by `Gpu::event`.
+        unsafe { result::event::synchronize(self.event) }.map_err(failed("waiting for the device"))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        // SAFETY: created by `Gpu::event`, destroyed here only.
+        let _ = unsafe { result::event::destroy(self.event) };
     }
 }
 

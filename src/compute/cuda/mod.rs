@@ -7,6 +7,8 @@
 //! | `kernels` | modules of PTX and their entries |
 //! | `graphs` | passes that are queued as one graph |
 //! | `limits` | what the device can do at most |
+//! | `embed` | token embeddings |
+//! | `load` | from a file to the device |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `step` | one step's work as the kernels read it |
 //! | `weights` | matrices: a file's blocks as planes |
@@ -14,13 +16,16 @@
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
+pub mod embed;
 mod gpu;
 mod kernels;
 pub mod limits;
+mod load;
 mod open;
 pub mod rows;
 pub mod step;
 pub mod weights;
 
 pub use gpu::{Arg, Event, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
+pub use load::Staging;
 pub use open::{devices, open};
