@@ -12,6 +12,7 @@ mod profiled;
 
 pub use profiled::{Profiled, Spent};
 
+use crate::base::Memory;
 use crate::weights::{Gguf, Tensor, TensorInfo};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -204,6 +205,21 @@ pub trait Backend: Send + Sized + 'static {
     type Cache: Send;
 
     fn device(&self) -> Device;
+
+    /// Bytes that it could still give, to be planned with; `None` where nobody says.
+    fn available(&self) -> Option<usize> {
+        Memory::now().available.map(|bytes| bytes as usize)
+    }
+
+    /// What it gives is not the host's memory.
+    fn own_memory(&self) -> bool {
+        false
+    }
+
+    /// It failed, and only opening it again helps.
+    fn is_lost(&self) -> bool {
+        false
+    }
 
     /// What each operation took since this was last asked; empty where nobody measures.
     fn take_profile(&mut self) -> Vec<Spent> {

@@ -52,6 +52,18 @@ impl<B: Backend> Backend for Profiled<B> {
         self.backend.device()
     }
 
+    fn available(&self) -> Option<usize> {
+        self.backend.available()
+    }
+
+    fn own_memory(&self) -> bool {
+        self.backend.own_memory()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.backend.is_lost()
+    }
+
     fn alloc(&mut self, len: usize) -> Result<B::Buf> {
         self.backend.alloc(len)
     }

@@ -190,6 +190,13 @@ impl Runner for Threaded {
         state.runner.as_ref()?.meter()
     }
 
+    /// So is one whose thread is gone.
+    fn is_lost(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.settle();
+        state.runner.as_ref().is_none_or(|runner| runner.is_lost())
+    }
+
     fn usage(&self) -> Usage {
         let mut state = self.state.borrow_mut();
         state.settle();
