@@ -141,6 +141,9 @@ pub enum CacheDtype {
     Bf16,
     /// Bytes around zero; each token's key and each token's value has an f32 scale in every head.
     Int8,
+    /// The same, but the bytes are e4m3 (Micikevicius et al. 2022): finer near zero, coarser near the
+    /// largest.
+    Fp8,
 }
 
 impl CacheDtype {
@@ -148,7 +151,7 @@ impl CacheDtype {
     pub fn token_bytes(self, head_dim: usize) -> usize {
         match self {
             CacheDtype::F16 | CacheDtype::Bf16 => 2 * head_dim * 2,
-            CacheDtype::Int8 => 2 * (head_dim + 4),
+            CacheDtype::Int8 | CacheDtype::Fp8 => 2 * (head_dim + 4),
         }
     }
 }

@@ -155,6 +155,7 @@ impl Sizes {
             KvCacheDtype::F16 => CacheDtype::F16,
             KvCacheDtype::Bf16 => CacheDtype::Bf16,
             KvCacheDtype::Int8 => CacheDtype::Int8,
+            KvCacheDtype::Fp8 => CacheDtype::Fp8,
         };
         let layout = CacheLayout::new(&cache_specs(file, &config, options.hybrid_kv_cache)?);
         let shape = CacheShape {
