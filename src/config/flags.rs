@@ -46,7 +46,8 @@ pub struct EngineFlags {
     /// What the kernels use: portable, avx2, avx-vnni or avx512-vnni [default: the best there is]
     #[arg(long, value_name = "NAME", value_parser = checked("instruction_set"))]
     pub instruction_set: Option<String>,
-    /// auto or cpu; this version runs on the CPU
+    /// Where the model runs: auto (a GPU that can be used, else the CPU), cpu, cuda or cuda:N
+    /// [default: auto]
     #[arg(long, value_name = "DEVICE", value_parser = checked("device"))]
     pub device: Option<String>,
     /// Memory for the KV cache, such as 512MiB [default: a share of what is free]
