@@ -113,6 +113,8 @@ fn attention_at_depth(bencher: Bencher, depth: usize) {
         query_norm: None::<Norm<Cpu>>,
         key_norm: None,
         rope: &rope,
+        group: 0,
+        rope_index: 0,
     };
     let table: Vec<u32> = (1..=depth as u32 / 16).collect();
     let spans = [Span { first: 0, len: 1, start: depth - 1, table: &table }];

@@ -1,4 +1,5 @@
-// Host emulation of the CUDA device language subset that kernels/*.cu use. One fiber per CUDA thread.
+// The part of CUDA C++ that kernels/*.cu use, for g++. What threads do together ends in two functions of
+// the runner (emulator.cpp): `emu::barrier` for a block, `emu::collective` for lanes of a warp.
 #pragma once
 #include <cassert>
 #include <cmath>
@@ -15,12 +16,14 @@
 #define __device__
 #define __host__
 #define __constant__
-#define __forceinline__ inline
+// Really always: two .cu files may have functions of one name, and the linker would take either for both.
+#define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 #define __restrict__ __restrict
 #define __grid_constant__
-#define __shared__ thread_local          // block-scope 'thread_local' is static; 'extern thread_local' also fits
+// A block runs on one thread of the operating system; within a function thread_local means static too.
+#define __shared__ thread_local
 
 struct uint3 { unsigned x, y, z; };
 struct dim3 { unsigned x = 1, y = 1, z = 1; };
@@ -38,47 +41,95 @@ inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 
 namespace emu {
 struct Block;
-struct Thread {                          // one per CUDA thread of the running block
-  void* sp;
+
+// A CUDA thread of the block that runs.
+struct Thread {
+  void* sp;                 // of its fiber, while another runs
   uint3 tid;
-  unsigned lin, lane, warp;
+  unsigned lin, lane, warp; // lin: its number in the block
   Block* blk;
-  // pending collective
-  uint32_t mask; void* arg; void (*op)(void**, uint32_t, uint32_t); const char* what;
-  // cp.async: committed and open copies
+
+  // What it waits in: `op` runs once for all lanes of `mask`, with the `arg` of each.
+  uint32_t mask;
+  void* arg;
+  void (*op)(void** args, uint32_t mask, uint32_t present);
+  const char* what;
+
+  // cp.async: copies that nobody has waited for, and where among them each committed group ends.
   struct Copy { void* d; const void* s; uint32_t n, size; };
-  Copy cp[128]; unsigned ncp; unsigned grp_end[16]; unsigned ngrp;
+  Copy cp[128];
+  unsigned ncp;
+  unsigned grp_end[16];
+  unsigned ngrp;
 };
-struct Block { uint3 bid; dim3 bdim, gdim; void** args; void (*call)(void**); unsigned nthr; };
+
+struct Block {
+  uint3 bid;
+  dim3 bdim, gdim;
+  void** args;
+  void (*call)(void** args);
+  unsigned nthr;
+};
+
+// The thread that runs.
 extern thread_local Thread* cur;
-void barrier(int mode, int pred, int* out, const char* what);      // whole block
-// Every non-exited lane of mask posts arg; the last one runs op(args, mask, present) for all of them.
-void collective(uint32_t mask, void* arg, void (*op)(void**, uint32_t, uint32_t), const char* what);
-[[noreturn]] void fail(const char* msg);
-using Call = void (*)(void**);
-struct Kernel { const char* name; Call call; unsigned nargs; const uint32_t* sizes; Kernel* next; };
-void reg(Kernel* k);
+
+// Waits for the whole block. `out`, if any, is then what the values of all threads came to.
+enum class Barrier { Plain, Or, And, Count };
+void barrier(Barrier kind, int value, int* out, const char* what);
+
+// Waits for every lane of `mask` that has not returned; the last to come runs `op` for all.
+void collective(uint32_t mask, void* arg, void (*op)(void** args, uint32_t mask, uint32_t present), const char* what);
+
+// Ends the launch with this reason.
+[[noreturn]] void fail(const char* why);
+
+// A kernel, callable with an array of pointers to its arguments, as cuLaunchKernel has it.
+struct Kernel {
+  const char* name;
+  void (*call)(void** args);
+  unsigned nargs;
+  const uint32_t* sizes;  // bytes of each argument
+  Kernel* next;
+};
+void reg(Kernel* kernel);
+
 template <auto F> struct Tramp;
 template <class... A, void (*F)(A...)> struct Tramp<F> {
-  static constexpr uint32_t sizes[sizeof...(A) + 1] = {sizeof(A)..., 0};
-  template <size_t... I> static void go(void** a, std::index_sequence<I...>) { F(*(std::remove_cv_t<A>*)a[I]...); }
-  static void call(void** a) { go(a, std::index_sequence_for<A...>{}); }
   static constexpr unsigned n = sizeof...(A);
+  static constexpr uint32_t sizes[n + 1] = {sizeof(A)..., 0};
+  template <size_t... I> static void go(void** args, std::index_sequence<I...>) {
+    F(*(std::remove_cv_t<A>*)args[I]...);
+  }
+  static void call(void** args) { go(args, std::index_sequence_for<A...>{}); }
 };
-struct Reg { Kernel k; Reg(const char* n, Call c, unsigned na, const uint32_t* s) : k{n, c, na, s, nullptr} { reg(&k); } };
-template <class T> struct Sh { T v, r; int src; };
-template <class T> void sh_op(void** a, uint32_t mask, uint32_t present) {
-  for (int i = 0; i < 32; i++) if (present >> i & 1) {
-    auto* me = (Sh<T>*)a[i];
-    if (present >> me->src & 1) me->r = ((Sh<T>*)a[me->src])->v; else memset((void*)&me->r, 0xff, sizeof(T));
+struct Reg {
+  Kernel kernel;
+  Reg(const char* name, void (*call)(void**), unsigned nargs, const uint32_t* sizes)
+      : kernel{name, call, nargs, sizes, nullptr} { reg(&kernel); }
+};
+
+// A lane gives `value` and takes that of lane `from`: nothing but ones if that lane is not there.
+template <class T> struct Shuffle { T value, got; int from; };
+template <class T> void shuffle_op(void** args, uint32_t, uint32_t present) {
+  for (int i = 0; i < 32; i++) {
+    if (!(present >> i & 1)) continue;
+    auto* lane = (Shuffle<T>*)args[i];
+    if (present >> lane->from & 1) lane->got = ((Shuffle<T>*)args[lane->from])->value;
+    else memset((void*)&lane->got, 0xff, sizeof(T));
   }
 }
-template <class T> inline T shfl(uint32_t mask, T v, int src) {
-  Sh<T> s; s.v = v; s.src = src;
-  collective(mask, &s, &sh_op<T>, "shfl"); return s.r;
+template <class T> inline T shfl(uint32_t mask, T value, int from) {
+  Shuffle<T> s;
+  s.value = value;
+  s.from = from;
+  collective(mask, &s, &shuffle_op<T>, "shfl");
+  return s.got;
 }
 inline int lane() { return cur->lane; }
 }  // namespace emu
+
+// Makes an `extern "C" __global__` function known to cuModuleGetFunction.
 #define EXPORT_KERNEL(name) static ::emu::Reg emu_reg_##name(#name, &::emu::Tramp<&name>::call, ::emu::Tramp<&name>::n, ::emu::Tramp<&name>::sizes);
 
 #define threadIdx (::emu::cur->tid)
@@ -87,10 +138,10 @@ inline int lane() { return cur->lane; }
 #define gridDim (::emu::cur->blk->gdim)
 #define warpSize 32
 
-inline void __syncthreads() { emu::barrier(0, 0, nullptr, "__syncthreads"); }
-inline int __syncthreads_or(int p) { int r; emu::barrier(1, p, &r, "__syncthreads_or"); return r; }
-inline int __syncthreads_and(int p) { int r; emu::barrier(2, p, &r, "__syncthreads_and"); return r; }
-inline int __syncthreads_count(int p) { int r; emu::barrier(3, p, &r, "__syncthreads_count"); return r; }
+inline void __syncthreads() { emu::barrier(emu::Barrier::Plain, 0, nullptr, "__syncthreads"); }
+inline int __syncthreads_or(int p) { int r; emu::barrier(emu::Barrier::Or, p, &r, "__syncthreads_or"); return r; }
+inline int __syncthreads_and(int p) { int r; emu::barrier(emu::Barrier::And, p, &r, "__syncthreads_and"); return r; }
+inline int __syncthreads_count(int p) { int r; emu::barrier(emu::Barrier::Count, p, &r, "__syncthreads_count"); return r; }
 inline void __syncwarp(uint32_t mask = 0xffffffffu) { emu::collective(mask, nullptr, [](void**, uint32_t, uint32_t) {}, "__syncwarp"); }
 template <class T> inline T __shfl_sync(uint32_t m, T v, int src, int w = 32) { int l = emu::lane(); return emu::shfl(m, v, (l & ~(w - 1)) | (src & (w - 1))); }
 template <class T> inline T __shfl_xor_sync(uint32_t m, T v, int x, int w = 32) { int l = emu::lane(), s = l ^ x; return emu::shfl(m, v, s / w == l / w ? s : l); }

@@ -1,217 +1,777 @@
-// A stand-in libcuda: the driver API subset that cudarc 0.19 uses, over the fiber emulator. Test-only.
-// emu_set_lazy(1): stream work runs only when something waits for it (shows missing synchronisation).
-#include "emulator.h"
-#undef threadIdx
-#undef blockIdx
-#undef blockDim
-#undef gridDim
+// A stand-in libcuda: the calls of the CUDA Driver API that glassbox makes through cudarc, for one kind of
+// device, with kernels run on the CPU. Stricter than a driver where that shows a mistake:
+//  - memory starts as NaN, and lies between pages that belong to nobody;
+//  - when "lazy", work runs only once something waits for it: what is read too early is not there;
+//  - a module whose PTX declares other parameters than the kernel's source has is refused;
+//  - no allocation, no module and no pageable copy while a capture is under way.
+// Nearly every call needs the context to be current on its thread, and a failed kernel spoils all that
+// follow until the context is gone, as on a GPU.
+#include <pthread.h>
 #include <sys/mman.h>
-#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
-#include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
-#include <string>
-#include <vector>
+
+#include "driver.h"
+
 #define API extern "C" __attribute__((visibility("default"))) int
-enum { OK = 0, INVALID = 1, OOM = 2, NOT_INIT = 3, NO_DEVICE = 100, INVALID_IMAGE = 200, NO_BINARY = 209, BAD_PTX_VER = 222, INVALID_HANDLE = 400, NOT_FOUND = 500, NOT_READY = 600, ILLEGAL = 700, BAD_LAUNCH = 701, LAUNCH_FAILED = 719, CAP_UNSUP = 900, CAP_ISOLATION = 905, CAPTURED_EVENT = 907, NOT_SUPPORTED = 801 };
-typedef uint64_t Ptr;
-static std::recursive_mutex mu;
-#define LOCK std::lock_guard<std::recursive_mutex> lk(mu)
-static int env(const char* n, int d) { const char* e = getenv(n); return e ? atoi(e) : d; }
-static bool lazy;                                   // work runs only when something waits for it
-static int sticky;                                  // a failed kernel poisons the context, as on a GPU
-static double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-using Op = std::function<int()>;
-struct Graph { std::vector<Op> ops; };
-struct Stream { std::deque<Op> q; Graph* cap = nullptr; bool origin = false; int mode = 0; bool nonblocking = true; };
-struct Event { uint64_t seq = 0, done = 0; double t = 0; Stream* s = nullptr; Graph* cap = nullptr; };
-struct Entry { std::vector<uint32_t> sizes; unsigned maxntid = 1024; };
-struct Module { bool all = false; std::map<std::string, Entry> names; };
-struct Func { const emu::Kernel* k; int max_dyn = 49152; unsigned maxntid = 1024; };
-struct Alloc { size_t n; char* map; size_t mapn; };
-static std::map<Ptr, Alloc> dev; static std::map<Ptr, size_t> pinned; static size_t used;
-static std::set<Stream*> streams; static Stream null_stream; static int ctx_dummy;
-static size_t total_mem() { return (size_t)env("EMU_MEM_MB", 4096) << 20; }
+#define LOCK std::lock_guard<std::recursive_mutex> lock(mutex)
+// At the start of a call that needs the context.
+#define ENTER                                                               \
+  LOCK;                                                                     \
+  if (!context || current() != context) return CUDA_ERROR_INVALID_CONTEXT; \
+  if (context->fault) return context->fault
+// The stream of a handle, which must be one.
+#define STREAM(name, handle)           \
+  Stream* name = stream_of(handle);    \
+  if (!name) return CUDA_ERROR_INVALID_HANDLE
+#define EVENT(name, handle)                                            \
+  Event* name = (Event*)handle;                                        \
+  if (!context->events.count(name)) return CUDA_ERROR_INVALID_HANDLE
 
-static int run(Op& o) { if (sticky) return sticky; int r = o(); if (r) sticky = r; return r; }
-static int step(Stream* s) { Op o = std::move(s->q.front()); s->q.pop_front(); return run(o); }
-static int drain(Stream* s) { while (!s->q.empty()) step(s); return sticky; }
-static int drain_all() { drain(&null_stream); for (auto* s : streams) drain(s); return sticky; }
-static Stream* S(void* h) { return h && h != (void*)1 && h != (void*)2 ? (Stream*)h : &null_stream; }
-static bool capturing() { for (auto* s : streams) if (s->cap && s->mode != 2) return true; return false; }
-static int enqueue(Stream* s, Op o) {
-  if (sticky) return sticky;
-  if (s->cap) { s->cap->ops.push_back(std::move(o)); return OK; }
-  if (s == &null_stream) { for (auto* t : streams) if (!t->nonblocking) drain(t); }
-  if (lazy) { s->q.push_back(std::move(o)); return OK; }
-  run(o); return OK;                                // errors show at the next synchronise, as on a GPU
+namespace {
+std::recursive_mutex mutex;
+int64_t knobs[KNOBS];
+std::string last_fault;
+Context* context;  // the primary one, while somebody retains it
+int retained;
+
+// Which context a thread uses. Not a thread_local of ours: shared memory is, and those are poisoned.
+pthread_key_t current_key;
+void* current() { return pthread_getspecific(current_key); }
+
+void default_knobs() {
+  std::fill(knobs, knobs + KNOBS, 0);
+  knobs[WORKERS] = 1;
+  knobs[MEMORY] = int64_t(4) << 30;
+  knobs[DEVICES] = 1;
+  knobs[DRIVER] = 13000;
+  knobs[CAPABILITY] = 90;
+  knobs[PTX] = 90;
+  knobs[MULTIPROCESSORS] = 4;
+  emu::set_order(emu::Order::Forward, 0);
+  emu::set_workers(1);
 }
-static bool in_dev(Ptr p, size_t n) { auto i = dev.upper_bound(p); if (i == dev.begin()) return false; --i; return p + n <= i->first + i->second.n; }
-static bool is_pinned(const void* p, size_t n) { auto i = pinned.upper_bound((Ptr)p); if (i == pinned.begin()) return false; --i; return (Ptr)p + n <= i->first + i->second; }
 
-API cuInit(unsigned) { return env("EMU_NO_DEVICE", 0) ? NO_DEVICE : OK; }
-API cuDriverGetVersion(int* v) { *v = env("EMU_DRIVER", 13000); return OK; }
-API cuGetErrorName(int e, const char** s) { static thread_local char b[40]; snprintf(b, sizeof b, "EMU_CUDA_ERROR_%d", e); *s = b; return OK; }
-API cuGetErrorString(int e, const char** s) { return cuGetErrorName(e, s); }
-API cuDeviceGet(int* d, int o) { if (o) return 101; *d = 0; return OK; }
-API cuDeviceGetCount(int* n) { *n = 1; return OK; }
-API cuDeviceGetName(char* b, int n, int) { snprintf(b, n, "CPU emulation"); return OK; }
-API cuDeviceTotalMem_v2(size_t* n, int) { *n = total_mem(); return OK; }
-API cuDeviceGetUuid(char* u, int) { memset(u, 7, 16); return OK; }
-API cuDeviceGetUuid_v2(char* u, int) { memset(u, 7, 16); return OK; }
-API cuDeviceGetAttribute(int* v, int a, int) {
-  int cc = env("EMU_CC", 80);
-  switch (a) {
-    case 75: *v = cc / 10; break; case 76: *v = cc % 10; break;   // compute capability
-    case 1: *v = 1024; break; case 2: case 3: *v = 1024; break; case 4: *v = 64; break;
-    case 5: *v = 2147483647; break; case 6: case 7: *v = 65535; break;
-    case 8: *v = 49152; break; case 97: *v = cc == 90 || cc == 100 ? 232448 : cc == 80 ? 166912 : 101376; break;
-    case 81: *v = 166912; break; case 10: *v = 32; break; case 16: *v = env("EMU_SMS", 4); break; case 38: *v = 4 << 20; break;
-    case 39: *v = 2048; break; case 115: *v = 1; break;           // memory pools
-    default: *v = 0;
+__attribute__((constructor)) void start() {
+  pthread_key_create(&current_key, nullptr);
+  default_knobs();
+}
+
+// Counts down to the n-th from now.
+bool due(Knob knob) { return knobs[knob] > 0 && --knobs[knob] == 0; }
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void note(const std::string& what) {
+  last_fault = what;
+  fprintf(stderr, "CUDA emulator: %s\n", what.c_str());
+}
+
+// ---- work in streams ----
+
+// Handles 0, 1 and 2 are the default stream.
+Stream* stream_of(void* handle) {
+  if ((uintptr_t)handle <= 2) return &context->default_stream;
+  return context->streams.count((Stream*)handle) ? (Stream*)handle : nullptr;
+}
+
+void run(const Work& work) {
+  if (context->fault) return;
+  context->fault = work();
+}
+void run_first(Stream* stream) {
+  const Work work = std::move(stream->queue.front());
+  stream->queue.pop_front();
+  run(work);
+}
+Result drain(Stream* stream) {
+  while (!stream->queue.empty()) run_first(stream);
+  return context->fault;
+}
+Result drain_all() {
+  drain(&context->default_stream);
+  for (Stream* stream : context->streams) drain(stream);
+  return context->fault;
+}
+// Until the event has been reached as often as it was recorded by now.
+Result drain_until(Event* event, uint64_t times) {
+  while (event->reached < times && event->stream && !event->stream->queue.empty()) run_first(event->stream);
+  return context->fault;
+}
+
+// What goes wrong shows at the next call, as on a GPU.
+Result enqueue(Stream* stream, Work work) {
+  if (stream->capture) {
+    if (stream->capture->spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    stream->capture->graph->work.push_back(std::move(work));
+    return CUDA_SUCCESS;
   }
-  return OK;
-}
-API cuDevicePrimaryCtxRetain(void** c, int) { *c = &ctx_dummy; return OK; }
-API cuDevicePrimaryCtxRelease_v2(int) { return OK; }
-API cuCtxSetCurrent(void*) { return OK; }
-API cuCtxGetCurrent(void** c) { *c = &ctx_dummy; return OK; }
-API cuCtxSynchronize() { LOCK; if (capturing()) return CAP_UNSUP; return drain_all(); }
-API cuCtxSetFlags(unsigned) { return OK; }
-API cuMemGetInfo_v2(size_t* f, size_t* t) { LOCK; *t = total_mem(); *f = *t > used ? *t - used : 0; return OK; }
-
-static int alloc(Ptr* p, size_t n) {                // ends at a guard page (16-byte granularity), filled with NaN bytes
-  if (!n) return INVALID;
-  if (used + n > total_mem()) return OOM;
-  size_t pg = 4096, body = (n + pg - 1) / pg * pg;
-  char* m = (char*)mmap(nullptr, body + 2 * pg, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (m == MAP_FAILED) return OOM;
-  mprotect(m, pg, PROT_NONE); mprotect(m + pg + body, pg, PROT_NONE);
-  size_t al = (n + 15) & ~15ull; char* q = m + pg + body - al;
-  memset(m + pg, 0xff, body);
-  *p = (Ptr)q; dev[*p] = {n, m, body + 2 * pg}; used += n; return OK;
-}
-static int release(Ptr p) { auto i = dev.find(p); if (i == dev.end()) return INVALID; munmap(i->second.map, i->second.mapn); used -= i->second.n; dev.erase(i); return OK; }
-API cuMemAlloc_v2(Ptr* p, size_t n) { LOCK; if (capturing()) return CAP_UNSUP; return alloc(p, n); }
-API cuMemFree_v2(Ptr p) { LOCK; if (capturing()) return CAP_UNSUP; drain_all(); return p ? release(p) : OK; }
-API cuMemAllocAsync(Ptr* p, size_t n, void* s) { LOCK; if (S(s)->cap) return CAP_UNSUP; return alloc(p, n); }   // stricter than CUDA: no allocation in graphs
-API cuMemFreeAsync(Ptr p, void* s) { LOCK; if (S(s)->cap) return CAP_UNSUP; return enqueue(S(s), [p] { return release(p); }); }
-API cuMemHostAlloc(void** p, size_t n, unsigned) { LOCK; if (capturing()) return CAP_UNSUP; *p = aligned_alloc(4096, (n + 4095) / 4096 * 4096 + 4096); memset(*p, 0xff, n); pinned[(Ptr)*p] = n; return OK; }
-API cuMemFreeHost(void* p) { LOCK; drain_all(); pinned.erase((Ptr)p); free(p); return OK; }
-API cuMemcpyHtoDAsync_v2(Ptr d, const void* h, size_t n, void* s) {
-  LOCK; if (!in_dev(d, n)) return INVALID;
-  if (is_pinned(h, n)) return enqueue(S(s), [=] { memcpy((void*)d, h, n); return 0; });   // read when it runs
-  if (S(s)->cap) return CAP_UNSUP;                                                        // stricter: pageable copy in a graph
-  auto st = std::make_shared<std::vector<char>>((const char*)h, (const char*)h + n);
-  return enqueue(S(s), [=] { memcpy((void*)d, st->data(), n); return 0; });
-}
-API cuMemcpyDtoHAsync_v2(void* h, Ptr d, size_t n, void* s) {
-  LOCK; if (!in_dev(d, n)) return INVALID;
-  bool pin = is_pinned(h, n);
-  if (!pin && S(s)->cap) return CAP_UNSUP;
-  int r = enqueue(S(s), [=] { memcpy(h, (void*)d, n); return 0; });
-  return !r && !pin ? drain(S(s)) : r;              // pageable: blocks
-}
-API cuMemcpyDtoDAsync_v2(Ptr d, Ptr a, size_t n, void* s) { LOCK; if (!in_dev(d, n) || !in_dev(a, n)) return INVALID; return enqueue(S(s), [=] { memmove((void*)d, (void*)a, n); return 0; }); }
-API cuMemcpyHtoD_v2(Ptr d, const void* h, size_t n) { LOCK; if (capturing()) return CAP_UNSUP; drain_all(); if (!in_dev(d, n)) return INVALID; memcpy((void*)d, h, n); return OK; }
-API cuMemcpyDtoH_v2(void* h, Ptr d, size_t n) { LOCK; if (capturing()) return CAP_UNSUP; drain_all(); if (!in_dev(d, n)) return INVALID; memcpy(h, (void*)d, n); return sticky; }
-API cuMemsetD8Async(Ptr d, unsigned char v, size_t n, void* s) { LOCK; if (!in_dev(d, n)) return INVALID; return enqueue(S(s), [=] { memset((void*)d, v, n); return 0; }); }
-
-API cuStreamCreate(void** s, unsigned f) { LOCK; auto* t = new Stream; t->nonblocking = f & 1; streams.insert(t); *s = t; return OK; }
-API cuStreamCreateWithPriority(void** s, unsigned f, int) { return cuStreamCreate(s, f); }
-API cuStreamDestroy_v2(void* s) { LOCK; drain(S(s)); streams.erase(S(s)); delete S(s); return OK; }
-API cuStreamSynchronize(void* s) { LOCK; if (S(s)->cap) return CAP_UNSUP; return drain(S(s)); }
-API cuStreamQuery(void* s) { LOCK; if (S(s)->cap) return CAP_UNSUP; if (!S(s)->q.empty()) step(S(s)); return sticky ? sticky : S(s)->q.empty() ? OK : NOT_READY; }
-API cuEventCreate(void** e, unsigned) { *e = new Event; return OK; }
-API cuEventDestroy_v2(void* e) { LOCK; Event* v = (Event*)e; if (v->s && streams.count(v->s)) while (v->done < v->seq && !v->s->q.empty()) step(v->s); return OK; }   // leaked: ops may hold it
-API cuEventRecord(void* e, void* s) {
-  LOCK; Event* v = (Event*)e; Stream* t = S(s);
-  v->cap = t->cap; if (t->cap) return OK;           // ordering inside a graph is the order of capture
-  uint64_t n = ++v->seq; v->s = t; return enqueue(t, [=] { v->done = n; v->t = now(); return 0; });
-}
-static int finish(Event* v, uint64_t n) { while (v->done < n && v->s && !v->s->q.empty()) step(v->s); return sticky; }
-API cuEventQuery(void* e) { LOCK; Event* v = (Event*)e; if (v->cap) return CAPTURED_EVENT; if (v->done < v->seq && v->s && !v->s->q.empty()) step(v->s); return sticky ? sticky : v->done < v->seq ? NOT_READY : OK; }
-API cuEventSynchronize(void* e) { LOCK; Event* v = (Event*)e; if (v->cap) return CAPTURED_EVENT; return finish(v, v->seq); }
-API cuEventElapsedTime(float* ms, void* a, void* b) { LOCK; Event *x = (Event*)a, *y = (Event*)b; if (x->done < x->seq || y->done < y->seq) return NOT_READY; if (!x->seq || !y->seq) return INVALID_HANDLE; *ms = (y->t - x->t) * 1e3; return OK; }
-API cuEventElapsedTime_v2(float* ms, void* a, void* b) { return cuEventElapsedTime(ms, a, b); }
-API cuStreamWaitEvent(void* s, void* e, unsigned) {
-  LOCK; Event* v = (Event*)e; Stream* t = S(s);
-  if (v->cap) { if (!t->cap) { t->cap = v->cap; t->origin = false; } return t->cap == v->cap ? OK : CAP_ISOLATION; }   // joins the capture
-  if (t->cap) return v->seq ? CAP_ISOLATION : OK;   // waits on work outside the capture
-  uint64_t n = v->seq; return enqueue(t, [=] { return finish(v, n); });
-}
-API cuStreamBeginCapture_v2(void* s, int mode) { LOCK; if (S(s) == &null_stream) return CAP_UNSUP; if (S(s)->cap) return INVALID; S(s)->cap = new Graph; S(s)->origin = true; S(s)->mode = mode; return OK; }
-API cuStreamEndCapture(void* s, void** g) { LOCK; Graph* c = S(s)->cap; if (!c || !S(s)->origin) return INVALID; for (auto* t : streams) if (t->cap == c) { t->cap = nullptr; t->origin = false; } *g = c; return OK; }
-API cuStreamIsCapturing(void* s, int* st) { LOCK; *st = S(s)->cap ? 1 : 0; return OK; }
-API cuGraphInstantiateWithFlags(void** x, void* g, unsigned long long) { *x = new Graph(*(Graph*)g); return OK; }
-API cuGraphUpload(void*, void*) { return OK; }
-API cuGraphLaunch(void* x, void* s) { LOCK; for (auto& o : ((Graph*)x)->ops) enqueue(S(s), o); return sticky; }
-API cuGraphExecDestroy(void* x) { LOCK; drain_all(); delete (Graph*)x; return OK; }
-API cuGraphDestroy(void* g) { delete (Graph*)g; return OK; }
-
-// Parameter sizes and .maxntid of one PTX entry.
-static Entry entry(const std::string& t, size_t i) {
-  Entry E; size_t body = t.find('{', i), par = t.find(')', i); std::string h = t.substr(i, std::min(body, t.size()) - i);
-  size_t m = h.find(".maxntid"); if (m != std::string::npos) { unsigned x = 1, y = 1, z = 1; sscanf(h.c_str() + m + 8, " %u, %u, %u", &x, &y, &z); E.maxntid = x * y * z; }
-  for (size_t p = i; (p = t.find(".param", p)) < par; p += 6) {
-    std::string l = t.substr(p, t.find_first_of(",)", p) - p); size_t b = l.find('[');
-    if (b != std::string::npos) E.sizes.push_back(atoi(l.c_str() + b + 1));           // .b8 name[N]: struct by value
-    else { size_t d = l.find_first_of("0123456789", l.find(".", 6)); E.sizes.push_back(atoi(l.c_str() + d) / 8); }
+  if (stream == &context->default_stream) {
+    for (Stream* other : context->streams) if (other->waits_for_default) drain(other);
   }
-  return E;
+  if (knobs[LAZY]) stream->queue.push_back(std::move(work));
+  else run(work);
+  return CUDA_SUCCESS;
 }
-API cuModuleLoadData(void** m, const void* image) {
-  auto* M = new Module; const char* p = (const char*)image;
-  if (!memcmp(p, "\x7f" "ELF", 4) || *(const uint32_t*)p == 0xba55ed50) M->all = true;      // cubin / fatbin: names not read
-  else {
-    std::string t(p); size_t v = t.find(".version");
-    if (v == std::string::npos) { delete M; return INVALID_IMAGE; }
-    int a = 0, b = 0, sm = 0; sscanf(t.c_str() + v, ".version %d.%d", &a, &b);
-    if (a * 10 + b > env("EMU_PTX_MAX", 90)) { fprintf(stderr, "emu: PTX %d.%d is newer than the driver\n", a, b); delete M; return BAD_PTX_VER; }
-    size_t g = t.find(".target sm_"); if (g != std::string::npos) sm = atoi(t.c_str() + g + 11);
-    if (sm > env("EMU_CC", 80)) { fprintf(stderr, "emu: PTX targets sm_%d\n", sm); delete M; return NO_BINARY; }
-    for (size_t i = 0; (i = t.find(".entry ", i)) != std::string::npos; i += 7) { size_t e = t.find_first_of("( \n", i + 7); M->names[t.substr(i + 7, e - i - 7)] = entry(t, e); }
+
+// What no capture may contain spoils the ones under way.
+bool spoils_captures() {
+  bool any = false;
+  for (Stream* stream : context->streams) {
+    if (!stream->capture || stream->capture->mode == 2) continue;
+    stream->capture->spoilt = any = true;
   }
-  *m = M; return OK;
+  return any;
 }
-API cuModuleUnload(void* m) { LOCK; drain_all(); delete (Module*)m; return OK; }
-API cuModuleGetFunction(void** f, void* m, const char* name) {
-  auto* M = (Module*)m; if (!M->all && !M->names.count(name)) return NOT_FOUND;
-  auto* k = emu::find(name); if (!k) { fprintf(stderr, "emu: %s is in the module but not EXPORT_KERNELed\n", name); return NOT_FOUND; }
-  auto* F = new Func{k};
-  if (!M->all) {                                     // a stale PTX or a changed signature shows here
-    auto& E = M->names[name]; F->maxntid = E.maxntid;
-    bool same = E.sizes.size() == k->nargs; for (unsigned i = 0; same && i < k->nargs; i++) same = E.sizes[i] == k->sizes[i];
-    if (!same) { fprintf(stderr, "emu: %s: PTX has %zu parameters, source has %u, or their sizes differ: regenerate the PTX\n", name, E.sizes.size(), k->nargs); return INVALID_IMAGE; }
+bool spoils_capture(Stream* stream) {
+  if (!stream->capture) return false;
+  return stream->capture->spoilt = true;
+}
+
+// ---- memory ----
+
+constexpr size_t PAGE = 4096;
+
+// Ends, to 16 bytes, where the page begins that belongs to nobody.
+Result allocate(Ptr* at, size_t bytes) {
+  if (!bytes) return CUDA_ERROR_INVALID_VALUE;
+  if (due(NO_ALLOCATION) || context->used + bytes > (size_t)knobs[MEMORY]) return CUDA_ERROR_OUT_OF_MEMORY;
+  const size_t body = (bytes + PAGE - 1) / PAGE * PAGE, whole = body + 2 * PAGE;
+  char* map = (char*)mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  mprotect(map, PAGE, PROT_NONE);
+  mprotect(map + PAGE + body, PAGE, PROT_NONE);
+  memset(map + PAGE, 0xff, body);
+  *at = (Ptr)(map + PAGE + body - (bytes + 15) / 16 * 16);
+  context->memory[*at] = {bytes, map, whole};
+  context->used += bytes;
+  return CUDA_SUCCESS;
+}
+
+Result release(Ptr at) {
+  const auto found = context->memory.find(at);
+  if (found == context->memory.end()) return CUDA_ERROR_INVALID_VALUE;
+  munmap(found->second.map, found->second.map_bytes);
+  context->used -= found->second.bytes;
+  context->memory.erase(found);
+  return CUDA_SUCCESS;
+}
+
+size_t bytes_of(const Allocation& allocation) { return allocation.bytes; }
+size_t bytes_of(size_t bytes) { return bytes; }
+
+// Whether all of it lies in one of these allocations.
+template <class Map> bool within(const Map& map, Ptr at, size_t bytes) {
+  auto next = map.upper_bound(at);
+  if (next == map.begin()) return false;
+  --next;
+  return at + bytes <= next->first + bytes_of(next->second);
+}
+bool on_device(Ptr at, size_t bytes) { return within(context->memory, at, bytes); }
+bool is_pinned(const void* at, size_t bytes) { return within(context->pinned, (Ptr)at, bytes); }
+
+Work copy(void* to, const void* from, size_t bytes) {
+  return [=] {
+    memmove(to, from, bytes);
+    return CUDA_SUCCESS;
+  };
+}
+
+// ---- the device ----
+
+int most_shared(int capability) {
+  switch (capability) {
+    case 80: case 87: return 163 << 10;
+    case 90: case 100: case 103: return 227 << 10;
+    default: return 99 << 10;
   }
-  *f = F; return OK;
 }
-API cuModuleGetGlobal_v2(Ptr*, size_t*, void*, const char*) { return NOT_FOUND; }
-API cuFuncSetAttribute(void* f, int a, int v) { if (a == 8) { int lim; cuDeviceGetAttribute(&lim, 97, 0); if (v > lim) return INVALID; ((Func*)f)->max_dyn = v; } return OK; }
-API cuFuncGetAttribute(int* v, int a, void* f) { *v = a == 0 ? 1024 : a == 8 ? ((Func*)f)->max_dyn : a == 4 ? 64 : 0; return OK; }
-API cuFuncSetCacheConfig(void*, int) { return OK; }
-API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void*, int bs, size_t) { *n = std::max(1, 2048 / std::max(bs, 1)); return OK; }
-API cuLaunchKernel(void* f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sm, void* s, void** params, void** extra) {
-  LOCK; auto* F = (Func*)f;
-  if (!gx || !gy || !gz || gy > 65535 || gz > 65535 || bz > 64 || (uint64_t)bx * by * bz > F->maxntid || !(bx * by * bz) || (int)sm > F->max_dyn || extra) return INVALID;
-  auto buf = std::make_shared<std::vector<std::vector<char>>>();
-  for (unsigned i = 0; i < F->k->nargs; i++) buf->emplace_back((char*)params[i], (char*)params[i] + F->k->sizes[i]);
-  const emu::Kernel* k = F->k;
-  return enqueue(S(s), [=] {
-    std::vector<void*> a; for (auto& b : *buf) a.push_back(b.data());
-    emu::LaunchDesc L{k, {gx, gy, gz}, {bx, by, bz}, sm, a.data()};
-    std::string e = emu::launch(L);
-    if (!e.empty()) { fprintf(stderr, "emu: %s\n", e.c_str()); return e.find("illegal address") != std::string::npos ? (int)ILLEGAL : (int)LAUNCH_FAILED; }
-    return 0;
+
+// Numbers of CUdevice_attribute. What nobody should build on is 0.
+int attribute(int which) {
+  const int capability = (int)knobs[CAPABILITY];
+  switch (which) {
+    case 1: return 1024;                     // threads of a block
+    case 2: case 3: return 1024;             // and in x, in y,
+    case 4: return 64;                       // in z
+    case 5: return INT_MAX;                  // blocks of a grid in x,
+    case 6: case 7: return 65535;            // in y, in z
+    case 8: return 48 << 10;                 // shared memory of a block
+    case 10: return 32;                      // lanes of a warp
+    case 12: return 65536;                   // registers of a block
+    case 13: return 1000000;                 // clock, kHz
+    case 16: return (int)knobs[MULTIPROCESSORS];
+    case 36: return 1000000;                 // clock of the memory, kHz
+    case 37: return 256;                     // its width, bits
+    case 38: return 4 << 20;                 // L2, bytes
+    case 39: return 2048;                    // threads of a multiprocessor
+    case 75: return capability / 10;
+    case 76: return capability % 10;
+    case 81: return most_shared(capability) + (1 << 10);  // of a multiprocessor
+    case 97: return most_shared(capability);              // of a block that asks for it
+    case 115: return 1;                                   // memory pools
+    default: return 0;
+  }
+}
+
+// ---- launches ----
+
+// The arguments are copied, as cuLaunchKernel does.
+struct Launch {
+  const emu::Kernel* kernel;
+  dim3 grid, block;
+  unsigned shared;
+  std::vector<std::vector<char>> arguments;
+
+  Result run() const {
+    std::vector<void*> pointers;
+    for (const auto& argument : arguments) pointers.push_back((void*)argument.data());
+    std::string error = emu::launch({kernel, grid, block, shared, pointers.data()});
+    if (due(KERNEL_DIES)) error = std::string(kernel->name) + ": illegal address, as a test wished";
+    if (error.empty()) return CUDA_SUCCESS;
+    note(error);
+    if (error.find("illegal address") != std::string::npos) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    if (error.find("misaligned") != std::string::npos) return CUDA_ERROR_MISALIGNED_ADDRESS;
+    return CUDA_ERROR_LAUNCH_FAILED;
+  }
+};
+
+bool fits(const Function& function, dim3 grid, dim3 block, unsigned shared) {
+  const uint64_t threads = (uint64_t)block.x * block.y * block.z;
+  return grid.x && grid.y && grid.z && grid.y <= 65535 && grid.z <= 65535 && block.z <= 64 && threads &&
+         threads <= function.most_threads && (int64_t)shared <= function.most_shared;
+}
+
+Result load(void** module, const char* text) {
+  Image image;
+  if (!read_ptx(text, image)) return CUDA_ERROR_INVALID_PTX;
+  if (image.version > knobs[PTX]) return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+  if (image.target > knobs[CAPABILITY]) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  auto* loaded = new Module{std::move(image), {}};
+  context->modules.insert(loaded);
+  *module = loaded;
+  return CUDA_SUCCESS;
+}
+
+// Whether the PTX was made from the kernel as it is now, as far as its parameters tell.
+bool same_signature(const Entry& entry, const emu::Kernel& kernel) {
+  return !knobs[STALE] && std::equal(entry.sizes.begin(), entry.sizes.end(), kernel.sizes, kernel.sizes + kernel.nargs);
+}
+}  // namespace
+
+Context::~Context() {
+  for (auto& [at, allocation] : memory) munmap(allocation.map, allocation.map_bytes);
+  for (Stream* stream : streams) delete stream;
+  for (Module* module : modules) delete module;
+  for (Graph* graph : graphs) delete graph;
+}
+
+// ---- the driver and the device ----
+
+API cuInit(unsigned) {
+  LOCK;
+  return knobs[INIT] ? (int)knobs[INIT] : knobs[DEVICES] ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+API cuDriverGetVersion(int* version) {
+  LOCK;
+  *version = (int)knobs[DRIVER];
+  return CUDA_SUCCESS;
+}
+API cuGetErrorName(int error, const char** name) {
+  switch (error) {
+#define ONE(which, number, text) \
+  case number: *name = "CUDA_" #which; return CUDA_SUCCESS;
+    ERRORS(ONE)
+#undef ONE
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+API cuGetErrorString(int error, const char** string) {
+  switch (error) {
+#define ONE(which, number, text) \
+  case number: *string = text; return CUDA_SUCCESS;
+    ERRORS(ONE)
+#undef ONE
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+API cuDeviceGetCount(int* count) {
+  LOCK;
+  *count = (int)knobs[DEVICES];
+  return CUDA_SUCCESS;
+}
+API cuDeviceGet(int* device, int ordinal) {
+  LOCK;
+  if (ordinal < 0 || ordinal >= knobs[DEVICES]) return CUDA_ERROR_INVALID_DEVICE;
+  *device = ordinal;
+  return CUDA_SUCCESS;
+}
+API cuDeviceGetName(char* name, int room, int) {
+  snprintf(name, room, "CPU emulation");
+  return CUDA_SUCCESS;
+}
+API cuDeviceTotalMem_v2(size_t* bytes, int) {
+  LOCK;
+  *bytes = (size_t)knobs[MEMORY];
+  return CUDA_SUCCESS;
+}
+API cuDeviceGetUuid_v2(char* uuid, int) {
+  memset(uuid, 7, 16);
+  return CUDA_SUCCESS;
+}
+API cuDeviceGetUuid(char* uuid, int device) { return cuDeviceGetUuid_v2(uuid, device); }
+API cuDeviceGetPCIBusId(char* id, int room, int device) {
+  snprintf(id, room, "0000:%02x:00.0", device);
+  return CUDA_SUCCESS;
+}
+API cuDeviceGetAttribute(int* value, int which, int) {
+  LOCK;
+  *value = attribute(which);
+  return CUDA_SUCCESS;
+}
+
+// ---- the context ----
+
+API cuDevicePrimaryCtxRetain(void** handle, int) {
+  LOCK;
+  if (!context) context = new Context;
+  retained++;
+  *handle = context;
+  return CUDA_SUCCESS;
+}
+// With the last reference everything of it goes: the next one is fresh, and knows of no failed kernel.
+API cuDevicePrimaryCtxRelease_v2(int) {
+  LOCK;
+  if (!context) return CUDA_ERROR_INVALID_CONTEXT;
+  if (--retained) return CUDA_SUCCESS;
+  drain_all();
+  delete context;
+  context = nullptr;
+  return CUDA_SUCCESS;
+}
+API cuCtxSetCurrent(void* handle) {
+  LOCK;
+  if (handle && handle != context) return CUDA_ERROR_INVALID_CONTEXT;
+  pthread_setspecific(current_key, handle);
+  return CUDA_SUCCESS;
+}
+API cuCtxGetCurrent(void** handle) {
+  *handle = current();
+  return CUDA_SUCCESS;
+}
+API cuCtxSynchronize() {
+  ENTER;
+  return spoils_captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : drain_all();
+}
+API cuCtxSetFlags(unsigned) { return CUDA_SUCCESS; }
+API cuCtxGetStreamPriorityRange(int* least, int* most) {
+  *least = 0;
+  *most = -1;
+  return CUDA_SUCCESS;
+}
+
+// ---- memory ----
+
+API cuMemGetInfo_v2(size_t* free_bytes, size_t* all) {
+  ENTER;
+  *all = (size_t)knobs[MEMORY];
+  *free_bytes = *all > context->used ? *all - context->used : 0;
+  return CUDA_SUCCESS;
+}
+API cuMemAlloc_v2(Ptr* at, size_t bytes) {
+  ENTER;
+  return spoils_captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : allocate(at, bytes);
+}
+API cuMemFree_v2(Ptr at) {
+  ENTER;
+  if (spoils_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  drain_all();
+  return at ? release(at) : CUDA_SUCCESS;
+}
+// A driver makes nodes of these while capturing. We have no use for that, and would miss a mistake.
+API cuMemAllocAsync(Ptr* at, size_t bytes, void* handle) {
+  ENTER;
+  STREAM(stream, handle);
+  return spoils_capture(stream) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : allocate(at, bytes);
+}
+API cuMemFreeAsync(Ptr at, void* handle) {
+  ENTER;
+  STREAM(stream, handle);
+  if (spoils_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  return enqueue(stream, [at] { return release(at); });
+}
+API cuMemHostAlloc(void** at, size_t bytes, unsigned) {
+  ENTER;
+  if (spoils_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (due(NO_ALLOCATION)) return CUDA_ERROR_OUT_OF_MEMORY;
+  *at = aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
+  memset(*at, 0xff, bytes);
+  context->pinned[(Ptr)*at] = bytes;
+  return CUDA_SUCCESS;
+}
+API cuMemFreeHost(void* at) {
+  LOCK;
+  if (!context || !context->pinned.erase((Ptr)at)) return CUDA_ERROR_INVALID_VALUE;
+  drain_all();
+  free(at);
+  return CUDA_SUCCESS;
+}
+
+// Pinned memory is read when the copy runs; any other when it is queued.
+API cuMemcpyHtoDAsync_v2(Ptr to, const void* from, size_t bytes, void* handle) {
+  ENTER;
+  STREAM(stream, handle);
+  if (!on_device(to, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (is_pinned(from, bytes)) return enqueue(stream, copy((void*)to, from, bytes));
+  if (spoils_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  auto staged = std::make_shared<std::vector<char>>((const char*)from, (const char*)from + bytes);
+  return enqueue(stream, [=] { return copy((void*)to, staged->data(), bytes)(); });
+}
+// To memory that is not pinned: waits.
+API cuMemcpyDtoHAsync_v2(void* to, Ptr from, size_t bytes, void* handle) {
+  ENTER;
+  STREAM(stream, handle);
+  if (!on_device(from, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  const bool pinned = is_pinned(to, bytes);
+  if (!pinned && spoils_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  const Result queued = enqueue(stream, copy(to, (const void*)from, bytes));
+  return queued || pinned ? queued : drain(stream);
+}
+API cuMemcpyDtoDAsync_v2(Ptr to, Ptr from, size_t bytes, void* handle) {
+  ENTER;
+  STREAM(stream, handle);
+  if (!on_device(to, bytes) || !on_device(from, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  return enqueue(stream, copy((void*)to, (const void*)from, bytes));
+}
+API cuMemcpyHtoD_v2(Ptr to, const void* from, size_t bytes) {
+  ENTER;
+  if (spoils_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (!on_device(to, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (!drain_all()) memcpy((void*)to, from, bytes);
+  return context->fault;
+}
+API cuMemcpyDtoH_v2(void* to, Ptr from, size_t bytes) {
+  ENTER;
+  if (spoils_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (!on_device(from, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (!drain_all()) memcpy(to, (void*)from, bytes);
+  return context->fault;
+}
+API cuMemcpyDtoD_v2(Ptr to, Ptr from, size_t bytes) { return cuMemcpyDtoDAsync_v2(to, from, bytes, nullptr); }
+API cuMemsetD8Async(Ptr at, unsigned char value, size_t bytes, void* handle) {
+  ENTER;
+  STREAM(stream, handle);
+  if (!on_device(at, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  return enqueue(stream, [=] {
+    memset((void*)at, value, bytes);
+    return CUDA_SUCCESS;
   });
 }
-API cuLaunchCooperativeKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**) { return NOT_SUPPORTED; }
-// ---- for tests: what no driver offers ----
-API emu_set_order(int kind, uint64_t seed) { LOCK; emu::set_order(kind, seed); return OK; }
-API emu_set_lazy(int on) { LOCK; drain_all(); lazy = on; return OK; }
-API emu_kernel_name(int i, const char** n, unsigned* nargs, const uint32_t** sizes) { auto* k = emu::first(); while (i-- && k) k = k->next; if (!k) return NOT_FOUND; *n = k->name; *nargs = k->nargs; *sizes = k->sizes; return OK; }
+API cuMemsetD8_v2(Ptr at, unsigned char value, size_t bytes) { return cuMemsetD8Async(at, value, bytes, nullptr); }
+API cuMemsetD32Async(Ptr at, unsigned value, size_t words, void* handle) {
+  ENTER;
+  STREAM(stream, handle);
+  if (!on_device(at, words * 4) || at % 4) return CUDA_ERROR_INVALID_VALUE;
+  return enqueue(stream, [=] {
+    std::fill_n((unsigned*)at, words, value);
+    return CUDA_SUCCESS;
+  });
+}
+
+// ---- streams ----
+
+// Flag 1: does not wait for the default stream.
+API cuStreamCreate(void** handle, unsigned flags) {
+  ENTER;
+  auto* stream = new Stream;
+  stream->waits_for_default = !(flags & 1);
+  context->streams.insert(stream);
+  *handle = stream;
+  return CUDA_SUCCESS;
+}
+API cuStreamCreateWithPriority(void** handle, unsigned flags, int) { return cuStreamCreate(handle, flags); }
+API cuStreamDestroy_v2(void* handle) {
+  LOCK;
+  if (!context || !context->streams.count((Stream*)handle)) return CUDA_ERROR_INVALID_HANDLE;
+  auto* stream = (Stream*)handle;
+  drain(stream);
+  for (Event& event : context->all_events) if (event.stream == stream) event.stream = nullptr;
+  context->streams.erase(stream);
+  delete stream;
+  return CUDA_SUCCESS;
+}
+API cuStreamSynchronize(void* handle) {
+  ENTER;
+  STREAM(stream, handle);
+  return spoils_capture(stream) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : drain(stream);
+}
+// Each question lets one piece of work run, so that who asks again and again comes to an end.
+API cuStreamQuery(void* handle) {
+  ENTER;
+  STREAM(stream, handle);
+  if (spoils_capture(stream)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (!stream->queue.empty()) run_first(stream);
+  return context->fault ? context->fault : stream->queue.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+API cuLaunchHostFunc(void* handle, void (*function)(void*), void* argument) {
+  ENTER;
+  STREAM(stream, handle);
+  return enqueue(stream, [=] {
+    function(argument);
+    return CUDA_SUCCESS;
+  });
+}
+
+// ---- events ----
+
+// Flag 2: without a time.
+API cuEventCreate(void** handle, unsigned flags) {
+  ENTER;
+  context->all_events.emplace_back();
+  Event* event = &context->all_events.back();
+  event->timed = !(flags & 2);
+  context->events.insert(event);
+  *handle = event;
+  return CUDA_SUCCESS;
+}
+API cuEventDestroy_v2(void* handle) {
+  LOCK;
+  return context && context->events.erase((Event*)handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+// In a capture the order of work is the order of capture: nothing is to be done for an event.
+API cuEventRecord(void* handle, void* in) {
+  ENTER;
+  EVENT(event, handle);
+  STREAM(stream, in);
+  event->capture = stream->capture;
+  if (stream->capture) return CUDA_SUCCESS;
+  event->stream = stream;
+  const uint64_t times = ++event->recorded;
+  return enqueue(stream, [=] {
+    event->reached = times;
+    event->at_s = now_s();
+    return CUDA_SUCCESS;
+  });
+}
+API cuEventQuery(void* handle) {
+  ENTER;
+  EVENT(event, handle);
+  if (event->capture) return CUDA_ERROR_CAPTURED_EVENT;
+  if (event->reached < event->recorded && event->stream && !event->stream->queue.empty()) run_first(event->stream);
+  if (context->fault) return context->fault;
+  return event->reached < event->recorded ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+API cuEventSynchronize(void* handle) {
+  ENTER;
+  EVENT(event, handle);
+  return event->capture ? CUDA_ERROR_CAPTURED_EVENT : drain_until(event, event->recorded);
+}
+API cuEventElapsedTime(float* ms, void* from, void* to) {
+  ENTER;
+  EVENT(first, from);
+  EVENT(last, to);
+  for (const Event* event : {first, last}) {
+    if (!event->timed || !event->recorded) return CUDA_ERROR_INVALID_HANDLE;
+    if (event->reached < event->recorded) return CUDA_ERROR_NOT_READY;
+  }
+  *ms = (float)((last->at_s - first->at_s) * 1e3);
+  return CUDA_SUCCESS;
+}
+// Drivers before 12.8 lack it, and to call it there ends the process.
+API cuEventElapsedTime_v2(float* ms, void* from, void* to) {
+  if (knobs[DRIVER] >= 12080) return cuEventElapsedTime(ms, from, to);
+  fprintf(stderr, "CUDA emulator: a driver of %lld has no cuEventElapsedTime_v2\n", (long long)knobs[DRIVER]);
+  abort();
+}
+API cuStreamWaitEvent(void* handle, void* for_event, unsigned) {
+  ENTER;
+  STREAM(stream, handle);
+  EVENT(event, for_event);
+  if (event->capture) {  // the stream joins the capture, if it is in none
+    if (event->capture->ended) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    if (!stream->capture) stream->capture = event->capture;
+    return stream->capture == event->capture ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+  }
+  if (stream->capture) {  // work outside of the capture
+    if (!event->recorded) return CUDA_SUCCESS;
+    stream->capture->spoilt = true;
+    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+  }
+  const uint64_t times = event->recorded;
+  return enqueue(stream, [=] { return drain_until(event, times); });
+}
+
+// ---- graphs ----
+
+API cuStreamBeginCapture_v2(void* handle, int mode) {
+  ENTER;
+  STREAM(stream, handle);
+  if (stream == &context->default_stream) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (stream->capture) return CUDA_ERROR_INVALID_VALUE;
+  auto* graph = new Graph;
+  context->graphs.insert(graph);
+  stream->capture = std::make_shared<Capture>(Capture{graph, false, false, mode});
+  stream->began_capture = true;
+  return CUDA_SUCCESS;
+}
+API cuStreamEndCapture(void* handle, void** graph) {
+  ENTER;
+  STREAM(stream, handle);
+  *graph = nullptr;
+  const auto capture = stream->capture;
+  if (!capture || !stream->began_capture) return CUDA_ERROR_INVALID_VALUE;
+  capture->ended = true;
+  stream->began_capture = false;
+  for (Stream* each : context->streams) if (each->capture == capture) each->capture = nullptr;
+  if (due(CAPTURE_FAILS) || capture->spoilt) {
+    context->graphs.erase(capture->graph);
+    delete capture->graph;
+    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  }
+  *graph = capture->graph;
+  return CUDA_SUCCESS;
+}
+// 0 not, 1 yes, 2 yes and in vain.
+API cuStreamIsCapturing(void* handle, int* status) {
+  ENTER;
+  STREAM(stream, handle);
+  *status = !stream->capture ? 0 : stream->capture->spoilt ? 2 : 1;
+  return CUDA_SUCCESS;
+}
+API cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
+  ENTER;
+  if (!context->graphs.count((Graph*)graph)) return CUDA_ERROR_INVALID_HANDLE;
+  auto* copy = new Graph(*(Graph*)graph);
+  context->graphs.insert(copy);
+  *exec = copy;
+  return CUDA_SUCCESS;
+}
+API cuGraphUpload(void*, void*) { return CUDA_SUCCESS; }
+API cuGraphLaunch(void* exec, void* handle) {
+  ENTER;
+  STREAM(stream, handle);
+  if (!context->graphs.count((Graph*)exec)) return CUDA_ERROR_INVALID_HANDLE;
+  if (due(NO_LAUNCH)) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  for (const Work& work : ((Graph*)exec)->work) enqueue(stream, work);
+  return CUDA_SUCCESS;
+}
+API cuGraphDestroy(void* graph) {
+  LOCK;
+  if (!context || !context->graphs.erase((Graph*)graph)) return CUDA_ERROR_INVALID_HANDLE;
+  delete (Graph*)graph;
+  return CUDA_SUCCESS;
+}
+API cuGraphExecDestroy(void* exec) {
+  LOCK;
+  if (context) drain_all();
+  return cuGraphDestroy(exec);
+}
+
+// ---- modules and kernels ----
+
+API cuModuleLoadData(void** module, const void* text) {
+  ENTER;
+  if (spoils_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  const Result loaded = load(module, (const char*)text);
+  if (loaded) note("a module was refused: error " + std::to_string(loaded));
+  return loaded;
+}
+API cuModuleLoadDataEx(void** module, const void* text, unsigned, int*, void**) { return cuModuleLoadData(module, text); }
+API cuModuleUnload(void* module) {
+  LOCK;
+  if (!context || !context->modules.erase((Module*)module)) return CUDA_ERROR_INVALID_HANDLE;
+  drain_all();
+  delete (Module*)module;
+  return CUDA_SUCCESS;
+}
+API cuModuleGetFunction(void** function, void* from, const char* name) {
+  ENTER;
+  auto* module = (Module*)from;
+  const auto entry = module->image.entries.find(name);
+  if (entry == module->image.entries.end()) return CUDA_ERROR_NOT_FOUND;
+  const emu::Kernel* kernel = emu::find(name);
+  if (!kernel) {
+    note(std::string(name) + " is in the PTX, but no source EXPORT_KERNELs it");
+    return CUDA_ERROR_NOT_FOUND;
+  }
+  if (!same_signature(entry->second, *kernel)) {
+    note(std::string(name) + ": the PTX has other parameters than the source: make it again (kernels/ptx.py)");
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
+  module->functions.push_back({kernel, entry->second.most_threads});
+  *function = &module->functions.back();
+  return CUDA_SUCCESS;
+}
+API cuModuleGetGlobal_v2(Ptr*, size_t*, void*, const char*) { return CUDA_ERROR_NOT_FOUND; }
+// Attribute 8: the most dynamic shared memory.
+API cuFuncSetAttribute(void* function, int which, int value) {
+  ENTER;
+  if (which != 8) return CUDA_SUCCESS;
+  if (value > most_shared((int)knobs[CAPABILITY])) return CUDA_ERROR_INVALID_VALUE;
+  ((Function*)function)->most_shared = value;
+  return CUDA_SUCCESS;
+}
+API cuFuncGetAttribute(int* value, int which, void* of) {
+  const auto* function = (Function*)of;
+  *value = which == 0 ? (int)function->most_threads : which == 8 ? function->most_shared : which == 4 ? 64 : 0;
+  return CUDA_SUCCESS;
+}
+API cuFuncSetCacheConfig(void*, int) { return CUDA_SUCCESS; }
+API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int threads, size_t) {
+  *blocks = std::max(1, 2048 / std::max(threads, 1));
+  return CUDA_SUCCESS;
+}
+API cuLaunchKernel(void* what, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                   unsigned block_z, unsigned shared, void* handle, void** params, void** extra) {
+  ENTER;
+  STREAM(stream, handle);
+  const auto* function = (Function*)what;
+  Launch launch{function->kernel, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, {}};
+  if (extra || !fits(*function, launch.grid, launch.block, shared)) return CUDA_ERROR_INVALID_VALUE;
+  if (due(NO_LAUNCH)) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  for (unsigned i = 0; i < launch.kernel->nargs; i++) {
+    const char* argument = (char*)params[i];
+    launch.arguments.emplace_back(argument, argument + launch.kernel->sizes[i]);
+  }
+  return enqueue(stream, [launch] { return launch.run(); });
+}
+API cuLaunchCooperativeKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**) {
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+// ---- for tests: what no driver offers (src/lib.rs) ----
+
+API emu_set(int knob, int64_t value) {
+  LOCK;
+  if (knob < 0 || knob >= KNOBS) return CUDA_ERROR_INVALID_VALUE;
+  if (context) drain_all();
+  knobs[knob] = value;
+  emu::set_order((emu::Order)knobs[ORDER], (uint64_t)knobs[SEED]);
+  emu::set_workers((unsigned)knobs[WORKERS]);
+  return CUDA_SUCCESS;
+}
+API emu_get(int knob, int64_t* value) {
+  LOCK;
+  if (knob < 0 || knob >= KNOBS) return CUDA_ERROR_INVALID_VALUE;
+  *value = knobs[knob];
+  return CUDA_SUCCESS;
+}
+API emu_reset() {
+  LOCK;
+  delete context;
+  context = nullptr;
+  retained = 0;
+  last_fault.clear();
+  default_knobs();
+  return CUDA_SUCCESS;
+}
+API emu_last_fault(char* text, int room) {
+  LOCK;
+  snprintf(text, room, "%s", last_fault.c_str());
+  return CUDA_SUCCESS;
+}

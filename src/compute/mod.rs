@@ -2,8 +2,12 @@
 //!
 //! A model is written in about a dozen fused operations over buffers that are allocated once; what
 //! an operation reads and writes is in its signature, and shapes are `[rows, columns]`, a row a
-//! token. [`cpu::Cpu`] is the one device so far; [`Profiled`] is any device with a clock. Operations are
-//! queued in order; only [`Backend::download`] promises that they are done.
+//! token. [`cpu::Cpu`] is one device, `cuda::Cuda` the other; [`Profiled`] is any device with a clock.
+//! Operations are queued in order; only [`Backend::download`] promises that they are done.
+//!
+//! A pass is told as a whole before its first operation ([`Backend::begin`]) and ended after its last
+//! ([`Backend::end`]): a device with memory of its own gets all numbers of it in one copy, and may have
+//! recorded the same operations before.
 
 pub mod cpu;
 #[cfg(feature = "cuda")]
@@ -15,6 +19,7 @@ pub use profiled::{Profiled, Spent};
 
 use crate::base::Memory;
 use crate::weights::{Gguf, Tensor, TensorInfo};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -170,6 +175,9 @@ pub struct AttentionSpec<'a, B: Backend> {
     pub query_norm: Option<Norm<'a, B>>,
     pub key_norm: Option<Norm<'a, B>>,
     pub rope: &'a RopeTable,
+    /// Of the [`Step`]: whose block tables these are, and which of its rope tables.
+    pub group: usize,
+    pub rope_index: usize,
 }
 
 /// Tokens of one sequence in a launch.
@@ -182,6 +190,31 @@ pub struct Span<'a> {
     pub start: usize,
     /// Block `i` of the sequence holds positions `i * block_size ..`.
     pub table: &'a [u32],
+}
+
+/// The numbers of one pass: what its operations name again, one by one.
+#[derive(Clone, Copy)]
+pub struct Step<'a> {
+    pub tokens: &'a [u32],
+    /// For each cache group, the rows with their tables in it.
+    pub groups: &'a [Vec<Span<'a>>],
+    pub ropes: &'a [RopeTable],
+    /// Rows whose hidden state is wanted, in order.
+    pub wanted: &'a [usize],
+}
+
+/// The largest pass there will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    pub tokens: usize,
+    pub outputs: usize,
+    /// Cache groups, and blocks of the longest table in one.
+    pub groups: usize,
+    pub blocks: usize,
+    /// Kinds of rotary embedding, and pairs that turn in a head.
+    pub ropes: usize,
+    pub rope_half: usize,
+    pub vocab: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -220,14 +253,43 @@ pub trait Backend: Send + Sized + 'static {
         false
     }
 
-    /// It failed, and only opening it again helps.
-    fn is_lost(&self) -> bool {
-        false
-    }
-
     /// What each operation took since this was last asked; empty where nobody measures.
     fn take_profile(&mut self) -> Vec<Spent> {
         Vec::new()
+    }
+
+    /// Told once, before buffers and caches are made.
+    fn prepare(&mut self, most: &Capacity) -> Result<()> {
+        let _ = most;
+        Ok(())
+    }
+
+    /// Rows of logits that are best made at a time: bounds their memory.
+    fn logit_rows(&self) -> usize {
+        16
+    }
+
+    /// Every operation up to [`Backend::end`] belongs to this pass.
+    fn begin(&mut self, step: &Step) -> Result<()> {
+        let _ = step;
+        Ok(())
+    }
+
+    /// `whole`: no operation failed. The pass may still wait for [`Backend::start`], or for the logits
+    /// that are asked for next.
+    fn end(&mut self, whole: bool) -> Result<()> {
+        let _ = whole;
+        Ok(())
+    }
+
+    /// What was queued begins, if it has not: nobody will ask for logits at once.
+    fn start(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The device is gone with all that was on it: a fault that no call will recover from.
+    fn is_lost(&self) -> bool {
+        false
     }
 
     fn alloc(&mut self, len: usize) -> Result<Self::Buf>;
@@ -286,8 +348,18 @@ pub trait Backend: Send + Sized + 'static {
         cache: &Self::Cache,
     ) -> Result<()>;
 
-    /// `out[i] = x[rows[i]]`, rows of `columns`.
+    /// `out[i] = x[rows[i]]`, rows of `columns`; the rows are those that the step wants.
     fn gather(&mut self, out: &mut Self::Buf, x: &Self::Buf, rows: &[usize], columns: usize) -> Result<()>;
+
+    /// `out = x[first .. first + rows]`, rows of `columns`.
+    fn copy_rows(
+        &mut self,
+        out: &mut Self::Buf,
+        x: &Self::Buf,
+        first: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<()>;
 
     /// Bytes that [`Backend::matrix`] takes for a tensor, to be known before it is loaded.
     fn matrix_bytes(&self, tensor: &TensorInfo) -> usize;
@@ -313,6 +385,6 @@ pub trait Backend: Send + Sized + 'static {
     /// Puts back what `read_block` gave, for a cache of the same shape.
     fn write_block(&mut self, cache: &mut Self::Cache, block: u32, from: &[u8]) -> Result<()>;
 
-    /// Waits for everything queued; the first `len` values, to be read and changed.
-    fn download<'a>(&mut self, x: &'a mut Self::Buf, len: usize) -> Result<&'a mut [f32]>;
+    /// Waits for everything queued; the values of a part, to be read and changed.
+    fn download<'a>(&mut self, x: &'a mut Self::Buf, part: Range<usize>) -> Result<&'a mut [f32]>;
 }

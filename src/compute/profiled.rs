@@ -1,4 +1,5 @@
 use super::*;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// What an operation took since it was last asked for.
@@ -58,6 +59,26 @@ impl<B: Backend> Backend for Profiled<B> {
 
     fn own_memory(&self) -> bool {
         self.backend.own_memory()
+    }
+
+    fn prepare(&mut self, most: &Capacity) -> Result<()> {
+        self.backend.prepare(most)
+    }
+
+    fn logit_rows(&self) -> usize {
+        self.backend.logit_rows()
+    }
+
+    fn begin(&mut self, step: &Step) -> Result<()> {
+        self.timed("begin", |b| b.begin(step))
+    }
+
+    fn end(&mut self, whole: bool) -> Result<()> {
+        self.timed("end", |b| b.end(whole))
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.backend.start()
     }
 
     fn is_lost(&self) -> bool {
@@ -157,6 +178,18 @@ impl<B: Backend> Backend for Profiled<B> {
         self.timed("gather", |b| b.gather(out, x, rows, columns))
     }
 
+    fn copy_rows(
+        &mut self,
+        out: &mut B::Buf,
+        x: &B::Buf,
+        first: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<()> {
+        self.gathered = true;
+        self.timed("copy_rows", |b| b.copy_rows(out, x, first, rows, columns))
+    }
+
     fn matrix_bytes(&self, tensor: &TensorInfo) -> usize {
         self.backend.matrix_bytes(tensor)
     }
@@ -181,8 +214,8 @@ impl<B: Backend> Backend for Profiled<B> {
         self.timed("write_block", |b| b.write_block(cache, block, from))
     }
 
-    fn download<'a>(&mut self, x: &'a mut B::Buf, len: usize) -> Result<&'a mut [f32]> {
-        self.timed("download", |b| b.download(x, len))
+    fn download<'a>(&mut self, x: &'a mut B::Buf, part: Range<usize>) -> Result<&'a mut [f32]> {
+        self.timed("download", |b| b.download(x, part))
     }
 }
 
@@ -203,6 +236,8 @@ fn inner_spec<'a, B: Backend>(spec: &AttentionSpec<'a, Profiled<B>>) -> Attentio
         query_norm: norm(&spec.query_norm),
         key_norm: norm(&spec.key_norm),
         rope: spec.rope,
+        group: spec.group,
+        rope_index: spec.rope_index,
     }
 }
 
@@ -221,7 +256,7 @@ mod tests {
             b.add(&mut x, &y, 1 << 16).unwrap();
         }
         let all = start.elapsed();
-        assert_eq!(b.download(&mut x, 2).unwrap(), [7.0, 7.0]);
+        assert_eq!(b.download(&mut x, 0..2).unwrap(), [7.0, 7.0]);
         let spent = b.take_profile();
         let seen: Vec<_> = spent.iter().map(|spent| (spent.name, spent.calls)).collect();
         assert_eq!(seen, [("add", 3), ("download", 1)]);

@@ -252,6 +252,12 @@ impl Engine {
         }
     }
 
+    /// Whether somebody in the step may not draw what they like.
+    pub(super) fn has_guides(&self, plan: &Plan) -> bool {
+        let guided = |seq: &Sequence| seq.guide.is_some() || seq.mask.is_some();
+        plan.rows.iter().any(|row| self.scheduler.sequences.get(row.key).is_some_and(guided))
+    }
+
     /// What each row of the step may draw.
     pub(super) fn make_masks(&mut self, plan: &Plan) {
         let Self { scheduler, output, grammars, clock, .. } = self;

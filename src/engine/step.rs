@@ -182,7 +182,11 @@ impl Engine {
         plan: &Plan,
         launched: Launched,
     ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError> {
-        self.make_masks(plan);
+        if self.has_guides(plan) {
+            // Masks are made while the device works.
+            self.runner.start()?;
+            self.make_masks(plan);
+        }
         let keep = self.kept.next();
         let rows = sample_rows(plan, &self.scheduler, self.text.end_tokens(), self.focus, keep);
         let sampled = self.runner.sample(launched, &rows)?;

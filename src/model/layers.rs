@@ -99,6 +99,7 @@ impl<B: Backend> Attention<B> {
     pub(super) fn forward(&self, layer: usize, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()> {
         let rows = pass.tokens.len();
         let Buffers { x, qkv, attended, projected, .. } = buffers;
+        let place = pass.places[layer];
         let spec = AttentionSpec {
             heads: self.heads,
             kv_heads: self.kv_heads,
@@ -108,8 +109,9 @@ impl<B: Backend> Attention<B> {
             query_norm: self.query_norm.as_ref().map(RmsNorm::as_op),
             key_norm: self.key_norm.as_ref().map(RmsNorm::as_op),
             rope: &pass.ropes[self.rope],
+            group: place.group,
+            rope_index: self.rope,
         };
-        let place = pass.places[layer];
         let (cache, spans) = (&mut pass.caches[place.cache], &pass.spans[place.group]);
         let bias = self.bias.as_ref();
         pass.backend.project(qkv, x, rows, Some(self.norm.as_op()), &self.qkv, Write::Store { bias })?;

@@ -4,14 +4,13 @@ use super::config::ModelConfig;
 use super::groups::CacheLayout;
 use super::layers::{Buffers, Decoder, Pass};
 use super::{Batch, Launched, Meter, ModelLimits, Row, Runner, Usage};
-use crate::compute::{self, Backend, CacheShape, DeviceError, Result, RopeTable, Span, Spent};
+use crate::compute::{
+    self, Backend, CacheShape, Capacity, DeviceError, Result, RopeTable, Span, Spent, Step,
+};
 use crate::kv::{BlockId, CacheSpec};
 use crate::parallel::Communicator;
 use crate::protocol::{DeviceLimits, OperationTime};
 use crate::sample::{self, RowError, SampleRow, Sampled, Scratch};
-
-/// Rows of logits that are made at a time: bounds their memory, whatever the batch asks for.
-const LOGIT_ROWS: usize = 16;
 
 pub struct ModelRunner<B: Backend> {
     backend: B,
@@ -26,8 +25,10 @@ pub struct ModelRunner<B: Backend> {
     ropes: Vec<RopeTable>,
     /// Hidden states of the wanted positions. [max_outputs, dim]
     hidden: B::Buf,
-    some_hidden: B::Buf, // [LOGIT_ROWS, dim]
-    logits: B::Buf,      // [LOGIT_ROWS, vocab_size]
+    some_hidden: B::Buf, // [logit_rows, dim]
+    logits: B::Buf,      // [logit_rows, vocab_size]
+    /// Rows of logits that are made at a time, whatever the batch asks for.
+    logit_rows: usize,
     /// Buffer rows that are wanted, in order.
     wanted: Vec<usize>,
     scratch: Scratch,
@@ -51,6 +52,17 @@ impl<B: Backend> ModelRunner<B> {
         limits: ModelLimits,
     ) -> Result<Self> {
         let (tokens, dim) = (limits.max_batched_tokens, config.dim);
+        let ropes: Vec<RopeTable> = decoder.ropes.iter().map(|rope| RopeTable::new(rope.style)).collect();
+        backend.prepare(&Capacity {
+            tokens,
+            outputs: limits.max_outputs,
+            groups: limits.groups.len(),
+            blocks: limits.max_model_len.div_ceil(limits.block_size),
+            ropes: ropes.len(),
+            rope_half: config.rope_dims / 2,
+            vocab: limits.vocab_size,
+        })?;
+        let logit_rows = backend.logit_rows().min(limits.max_outputs);
         let buffers = Buffers {
             x: backend.alloc(tokens * dim)?,
             qkv: backend.alloc(tokens * config.qkv_rows())?,
@@ -67,10 +79,11 @@ impl<B: Backend> ModelRunner<B> {
             }
         }
         Ok(Self {
-            ropes: decoder.ropes.iter().map(|rope| RopeTable::new(rope.style)).collect(),
+            ropes,
             hidden: backend.alloc(limits.max_outputs * dim)?,
-            some_hidden: backend.alloc(LOGIT_ROWS * dim)?,
-            logits: backend.alloc(LOGIT_ROWS * limits.vocab_size)?,
+            some_hidden: backend.alloc(logit_rows * dim)?,
+            logits: backend.alloc(logit_rows * limits.vocab_size)?,
+            logit_rows,
             backend,
             decoder,
             group,
@@ -166,6 +179,17 @@ impl<B: Backend> ModelRunner<B> {
         self.caches.iter_mut().try_for_each(|cache| self.backend.copy_blocks(cache, &copies))
     }
 
+    /// Of `rows` outputs from `first` on, of so many in all.
+    fn make_logits(&mut self, first: usize, rows: usize, of: usize) -> Result<()> {
+        let hidden = if rows == of {
+            &self.hidden
+        } else {
+            self.backend.copy_rows(&mut self.some_hidden, &self.hidden, first, rows, self.dim)?;
+            &self.some_hidden
+        };
+        self.decoder.head.forward(&mut self.backend, &mut self.logits, hidden, rows)
+    }
+
     /// Weights are read once a pass and multiplied with every token; in each layer a row reads the past
     /// that its first token sees and its own, and each of its tokens is multiplied with its own past.
     fn account(&mut self, batch: &Batch) {
@@ -193,7 +217,7 @@ fn device_limits(found: compute::Limits) -> DeviceLimits {
 pub(super) fn workspace_bytes(config: &ModelConfig, tokens: usize, backend: &impl Backend) -> usize {
     let (dim, heads) = (config.dim, config.heads * config.head_dim);
     let row = 3 * dim + config.qkv_rows() + heads + config.feed_forward; // x, projected, hidden
-    let values = tokens * row + LOGIT_ROWS * (dim + config.vocab_size);
+    let values = tokens * row + backend.logit_rows().min(tokens) * (dim + config.vocab_size);
     values * size_of::<f32>() + backend.scratch_bytes(tokens, dim.max(heads).max(config.feed_forward))
 }
 
@@ -229,6 +253,10 @@ impl<B: Backend> Runner for ModelRunner<B> {
             let positions = batch.rows.iter().flat_map(|row| row.start..row.start + row.tokens.len());
             table.fill(positions, &rope.inverse_frequencies);
         }
+        self.wanted.clear();
+        self.wanted.extend(batch.rows.iter().flat_map(Row::output_tokens));
+        let wanted = &self.wanted;
+        self.backend.begin(&Step { tokens: &batch.tokens, groups: &spans, ropes: &self.ropes, wanted })?;
         let mut pass = Pass {
             backend: &mut self.backend,
             group: &*self.group,
@@ -238,10 +266,11 @@ impl<B: Backend> Runner for ModelRunner<B> {
             spans: &spans,
             tokens: &batch.tokens,
         };
-        self.decoder.forward(&mut pass, &mut self.buffers)?;
-        self.wanted.clear();
-        self.wanted.extend(batch.rows.iter().flat_map(Row::output_tokens));
-        self.backend.gather(&mut self.hidden, &self.buffers.x, &self.wanted, self.dim)?;
+        let passed = self.decoder.forward(&mut pass, &mut self.buffers);
+        let passed = passed
+            .and_then(|()| self.backend.gather(&mut self.hidden, &self.buffers.x, &self.wanted, self.dim));
+        let ended = self.backend.end(passed.is_ok());
+        passed.and(ended)?;
         self.account(batch);
         Ok(Launched { outputs: self.wanted.len() })
     }
@@ -254,12 +283,9 @@ impl<B: Backend> Runner for ModelRunner<B> {
         assert_eq!(launched.outputs, rows.len(), "one sampling row for each output");
         let vocab_size = self.limits.vocab_size;
         let mut sampled = Vec::with_capacity(rows.len());
-        for (chunk, rows) in rows.chunks(LOGIT_ROWS).enumerate() {
-            let first = chunk * LOGIT_ROWS;
-            let indices: [usize; LOGIT_ROWS] = std::array::from_fn(|i| first + i);
-            self.backend.gather(&mut self.some_hidden, &self.hidden, &indices[..rows.len()], self.dim)?;
-            self.decoder.head.forward(&mut self.backend, &mut self.logits, &self.some_hidden, rows.len())?;
-            let logits = self.backend.download(&mut self.logits, rows.len() * vocab_size)?;
+        for (chunk, rows) in rows.chunks(self.logit_rows).enumerate() {
+            self.make_logits(chunk * self.logit_rows, rows.len(), launched.outputs)?;
+            let logits = self.backend.download(&mut self.logits, 0..rows.len() * vocab_size)?;
             for (logits, row) in logits.chunks_exact_mut(vocab_size).zip(rows) {
                 sampled.push(sample::sample(logits, row, &mut self.scratch));
             }
@@ -268,6 +294,10 @@ impl<B: Backend> Runner for ModelRunner<B> {
             self.usage.flops += (2 * size.weights * rows.len()) as u64;
         }
         Ok(sampled)
+    }
+
+    fn start(&mut self) -> Result<()> {
+        self.backend.start()
     }
 
     fn read_block(&mut self, block: BlockId, into: &mut [u8]) -> Result<()> {

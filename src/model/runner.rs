@@ -22,6 +22,12 @@ pub trait Runner: Send {
         rows: &[SampleRow],
     ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError>;
 
+    /// What was launched is to begin: its tokens are not asked for at once. A device may wait with a
+    /// pass to queue it together with the logits.
+    fn start(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// The content of a block, `bytes_per_block` of it, as this runner writes it. Waits for what was
     /// launched before.
     fn read_block(&mut self, block: BlockId, into: &mut [u8]) -> Result<(), DeviceError> {

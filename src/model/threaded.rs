@@ -71,7 +71,11 @@ impl Threaded {
 /// The worker: one pass after the other, until nobody can ask for more.
 fn run(work: &Receiver<Pass>, results: &Sender<Finished>) {
     for Pass { mut runner, batch } in work {
-        let outcome = catch_unwind(AssertUnwindSafe(|| runner.launch(&batch))).unwrap_or_else(|panic| {
+        let pass = || {
+            let launched = runner.launch(&batch)?;
+            runner.start().map(|()| launched)
+        };
+        let outcome = catch_unwind(AssertUnwindSafe(pass)).unwrap_or_else(|panic| {
             Err(DeviceError(format!("the forward pass panicked: {}", said(&*panic))))
         });
         if results.send(Finished { runner, batch, outcome }).is_err() {

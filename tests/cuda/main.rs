@@ -3,5 +3,7 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
+mod faults;
 mod harness;
+mod limits;
 mod rows;

@@ -118,6 +118,8 @@ impl Attending {
                 query_norm: None,
                 key_norm: None,
                 rope: &rope,
+                group: 0,
+                rope_index: 0,
             };
             cpu.store_kv(&mut qkv, &spans, &spec, &mut cache).unwrap();
             let mut part = vec![f32::NAN; positions.len() * heads * head_dim];

@@ -38,6 +38,7 @@ use super::{
     Write,
 };
 use crate::weights::{Gguf, Tensor, TensorInfo, decode};
+use std::ops::Range;
 
 pub struct Cpu {
     isa: Isa,
@@ -216,6 +217,18 @@ impl Backend for Cpu {
         Ok(())
     }
 
+    fn copy_rows(
+        &mut self,
+        out: &mut Vec<f32>,
+        x: &Vec<f32>,
+        first: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<()> {
+        out[..rows * columns].copy_from_slice(&x[first * columns..][..rows * columns]);
+        Ok(())
+    }
+
     fn matrix_bytes(&self, tensor: &TensorInfo) -> usize {
         Matrix::bytes_of(tensor)
     }
@@ -248,7 +261,7 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn download<'a>(&mut self, x: &'a mut Vec<f32>, len: usize) -> Result<&'a mut [f32]> {
-        Ok(&mut x[..len])
+    fn download<'a>(&mut self, x: &'a mut Vec<f32>, part: Range<usize>) -> Result<&'a mut [f32]> {
+        Ok(&mut x[part])
     }
 }

@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A device that is open. Everything is queued on one stream, in order; copies that nobody waits for
 /// have a second one.
@@ -20,6 +21,7 @@ pub struct Gpu {
     compute: Stream,
     copies: Stream,
     mode: Cell<Mode>,
+    timing: RefCell<Option<Timing>>,
     /// Of the launches since [`Gpu::record`] or [`Gpu::replay`].
     trail: RefCell<DefaultHasher>,
     launches: Cell<u64>,
@@ -106,6 +108,13 @@ pub(super) fn said(error: &DriverError) -> String {
     format!("{} ({})", text(error.error_string()), text(error.error_name()))
 }
 
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // The thread that opened it may have been another one.
+        let _ = self.bind();
+    }
+}
+
 impl Gpu {
     /// The device of this number. [`super::open`] says beforehand whether there is one.
     pub fn open(ordinal: usize) -> Result<Self> {
@@ -131,6 +140,7 @@ impl Gpu {
             compute: stream()?,
             copies: stream()?,
             mode: Cell::new(Mode::Eager),
+            timing: RefCell::default(),
             trail: RefCell::default(),
             launches: Cell::new(0),
             facts,
@@ -145,6 +155,12 @@ impl Gpu {
     /// Before anything is asked of the driver on a thread.
     pub(super) fn bind(&self) -> Result<()> {
         self.context.bind_to_thread().map_err(failed("using the device on this thread"))
+    }
+
+    /// A module of a test, as PTX, under a name that no module has.
+    #[doc(hidden)]
+    pub fn add_module(&self, name: &'static str, ptx: String) {
+        self.kernels.borrow_mut().add(name, ptx);
     }
 
     /// Bytes free and bytes in all.
@@ -208,6 +224,7 @@ impl Gpu {
             return Ok(());
         }
         self.launches.set(self.launches.get() + 1);
+        self.bind()?;
         let mut kernels = self.kernels.borrow_mut();
         let function = kernels.function(module, kernel, args, shape.shared)?;
         let mut words: [u64; MOST_ARGS] = [0; MOST_ARGS];
@@ -218,6 +235,7 @@ impl Gpu {
             params[i] = (&raw mut words[i]).cast();
         }
         let ([x, y, z], block) = (shape.grid, (shape.block, 1, 1));
+        let begun = self.mark_time()?;
         // SAFETY: number and sizes of the arguments are those of the kernel; that pointers among them
         // hold what it reads and writes is the caller's contract, stated at every kernel.
         unsafe {
@@ -230,22 +248,52 @@ impl Gpu {
                 &mut params[..args.len()],
             )
         }
-        .map_err(failed(&format!("launching {kernel} {:?} x {}", shape.grid, shape.block)))
+        .map_err(|error| failed(&format!("launching {kernel} {:?} x {}", shape.grid, shape.block))(error))?;
+        if let Some(begun) = begun {
+            let ended = self.mark_time()?.expect("times are taken");
+            let mut timing = self.timing.borrow_mut();
+            timing.as_mut().expect("times are taken").spans.push((kernel, begun, ended));
+        }
+        Ok(())
     }
 
-    /// Queues a copy of the first `bytes` of pinned memory, which stay as they are until it is done.
+    /// Queues a copy of the first `bytes` of pinned memory, which stay as they are until it is done. While
+    /// a graph is recorded the copy goes around it, and is waited for.
     pub fn upload(&self, to: u64, from: &Pinned, bytes: usize) -> Result<()> {
+        self.bind()?;
         assert!(bytes <= from.bytes);
+        if self.mode.get() == Mode::Recording {
+            // SAFETY: as below.
+            unsafe { result::memcpy_htod_async(to, &from.bytes()[..bytes], self.copies.0) }
+                .and_then(|()| unsafe { result::stream::synchronize(self.copies.0) })
+                .map_err(failed("copying to the device"))?;
+            return Ok(());
+        }
         // SAFETY: the source is pinned and as large; the target is the caller's.
         unsafe { result::memcpy_htod_async(to, &from.bytes()[..bytes], self.compute.0) }
             .map_err(failed("copying to the device"))
     }
 
-    /// Queues a copy of `bytes` to pinned memory; it is there after [`Gpu::wait`].
+    /// Queues a copy of `bytes` to pinned memory; it is there after [`Gpu::wait`]. May be recorded.
     pub fn download(&self, to: &mut Pinned, from: u64, bytes: usize) -> Result<()> {
+        self.bind()?;
+        if self.mode.get() != Mode::Eager {
+            (to.at as u64, from, bytes).hash(&mut *self.trail.borrow_mut());
+        }
+        if self.mode.get() == Mode::Replaying {
+            return Ok(());
+        }
         // SAFETY: the target is pinned and as large; the source is the caller's.
         unsafe { result::memcpy_dtoh_async(&mut to.bytes_mut()[..bytes], from, self.compute.0) }
             .map_err(failed("copying from the device"))
+    }
+
+    /// Queues a copy between two places of the device; not recorded.
+    pub fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<()> {
+        self.bind()?;
+        // SAFETY: both are the caller's, and as large.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.compute.0) }
+            .map_err(failed("copying on the device"))
     }
 
     /// Copies and waits: for loading and for tests.
@@ -266,6 +314,7 @@ impl Gpu {
     }
 
     pub fn zero(&self, memory: &Memory) -> Result<()> {
+        self.bind()?;
         // SAFETY: the memory is as large.
         unsafe { result::memset_d8_async(memory.at, 0, memory.bytes, self.compute.0) }
             .map_err(failed("clearing memory"))
@@ -273,6 +322,7 @@ impl Gpu {
 
     /// Until everything queued is done. The first to hear of a kernel that failed.
     pub fn wait(&self) -> Result<()> {
+        self.bind()?;
         // SAFETY: the stream is open.
         unsafe { result::stream::synchronize(self.compute.0) }.map_err(failed("waiting for the device"))
     }
@@ -286,6 +336,7 @@ impl Gpu {
 
     /// From here on launches go into a graph.
     pub fn record(&self) -> Result<()> {
+        self.bind()?;
         *self.trail.borrow_mut() = DefaultHasher::new();
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is ours and not the default one.
@@ -303,12 +354,13 @@ impl Gpu {
             unsafe { result::stream::end_capture(self.compute.0) }.map_err(failed("recording a graph"))?;
         // SAFETY: the graph is whole; it is needed for this call only.
         let exec = unsafe { result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0)) };
+        // SAFETY: nothing else has it.
         let _ = unsafe { result::graph::destroy(graph) };
         let exec = exec.map_err(failed("preparing a graph"))?;
         Ok(Graph { exec, trail: self.trail.borrow().finish(), context: self.context.clone() })
     }
 
-    /// Gives up what is being recorded.
+    /// Gives up what is being recorded or looked at.
     pub fn discard(&self) {
         if self.mode.replace(Mode::Eager) == Mode::Recording {
             // SAFETY: a capture was begun on this stream. What it says is known: it failed.
@@ -321,24 +373,103 @@ impl Gpu {
         }
     }
 
-    /// From here on launches are those of a graph that is there: none is made, all are looked at.
+    /// From here on launches are those of a graph that is there: none is made, all are looked at, until
+    /// [`Gpu::start`] or [`Gpu::discard`].
     pub fn replay(&self) {
         *self.trail.borrow_mut() = DefaultHasher::new();
         self.mode.set(Mode::Replaying);
     }
 
-    /// Queues the graph: the launches since [`Gpu::replay`] must have been its own.
-    pub fn replayed(&self, graph: &Graph) -> Result<()> {
-        self.mode.set(Mode::Eager);
-        if self.trail.borrow().finish() != graph.trail {
-            return Err(DeviceError("CUDA: a graph was about to run in the place of other launches".into()));
-        }
-        self.start(graph)
+    /// Whether the launches since [`Gpu::replay`] or [`Gpu::record`] are those of the graph.
+    pub fn is(&self, graph: &Graph) -> bool {
+        self.trail.borrow().finish() == graph.trail
     }
 
+    /// Queues the graph.
     pub fn start(&self, graph: &Graph) -> Result<()> {
+        self.mode.set(Mode::Eager);
+        self.bind()?;
+        self.launches.set(self.launches.get() + 1);
         // SAFETY: the graph is whole, and what it points to lives as long as the backend.
         unsafe { result::graph::launch(graph.exec, self.compute.0) }.map_err(failed("launching a graph"))
+    }
+
+    // ---- times ----
+
+    /// From here on every launch is timed, until [`Gpu::times`]; launches of graphs are not.
+    pub fn take_times(&self) {
+        *self.timing.borrow_mut() = Some(Timing::default());
+    }
+
+    /// Waits; each kernel launched since [`Gpu::take_times`] with how long it ran, in order. Empty where the
+    /// driver is too old to be asked (before 12.8).
+    pub fn times(&self) -> Result<Vec<(&'static str, Duration)>> {
+        let Some(timing) = self.timing.borrow_mut().take() else { return Ok(Vec::new()) };
+        self.wait()?;
+        if self.facts.driver < TIMES_FROM {
+            return Ok(Vec::new());
+        }
+        let spent = |(kernel, begun, ended): &(&'static str, Event, Event)| {
+            // SAFETY: both are of one stream, and past.
+            let ms = unsafe { result::event::elapsed(begun.0, ended.0) }.map_err(failed("reading times"))?;
+            Ok((*kernel, Duration::from_secs_f64(f64::from(ms) / 1e3)))
+        };
+        timing.spans.iter().map(spent).collect()
+    }
+
+    fn mark_time(&self) -> Result<Option<Event>> {
+        if self.mode.get() != Mode::Eager || self.timing.borrow().is_none() {
+            return Ok(None);
+        }
+        let event = Event::new(sys::CUevent_flags::CU_EVENT_DEFAULT)?;
+        self.mark(&event)?;
+        Ok(Some(event))
+    }
+
+    /// An event without a time, to be waited for.
+    pub fn event(&self) -> Result<Event> {
+        self.bind()?;
+        Event::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    /// It happens when everything queued so far is done.
+    pub fn mark(&self, event: &Event) -> Result<()> {
+        self.bind()?;
+        // SAFETY: event and stream are open.
+        unsafe { result::event::record(event.0, self.compute.0) }.map_err(failed("recording an event"))
+    }
+}
+
+/// The first driver that has the call for times which `cudarc` makes.
+const TIMES_FROM: u32 = 12080;
+
+#[derive(Default)]
+struct Timing {
+    spans: Vec<(&'static str, Event, Event)>,
+}
+
+/// A point in the queue.
+pub struct Event(sys::CUevent);
+
+// SAFETY: a handle; used by one thread at a time.
+unsafe impl Send for Event {}
+
+impl Event {
+    fn new(flags: sys::CUevent_flags) -> Result<Self> {
+        result::event::create(flags).map(Self).map_err(failed("creating an event"))
+    }
+
+    /// Until it has happened; at once where it was never marked.
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: it is open.
+        unsafe { result::event::synchronize(self.0) }.map_err(failed("waiting for the device"))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: created by `new`, destroyed here only.
+        let _ = unsafe { result::event::destroy(self.0) };
     }
 }
 

@@ -1,18 +1,24 @@
 //! The kernels: PTX made from `kernels/*.cu` (by `kernels/ptx.py`), compiled by the driver when a module
 //! is first used.
 
-use super::gpu::{Arg, failed};
+use super::gpu::{Arg, failed, said};
 use crate::compute::{DeviceError, Result};
-use cudarc::driver::{result, sys};
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys;
 use std::collections::HashMap;
 use std::ffi::CString;
 
 /// A module for each `.cu` file.
-pub(super) const MODULES: &[(&str, &str)] = &[("rows", include_str!("../../../kernels/ptx/rows.ptx"))];
+pub(super) const MODULES: &[(&str, &str)] = &[
+    ("limits", include_str!("../../../kernels/ptx/limits.ptx")),
+    ("rows", include_str!("../../../kernels/ptx/rows.ptx")),
+];
 
 #[derive(Default)]
 pub(super) struct Kernels {
     modules: HashMap<&'static str, sys::CUmodule>,
+    /// PTX of a test's own modules.
+    added: HashMap<&'static str, String>,
     functions: HashMap<&'static str, Loaded>,
 }
 
@@ -28,6 +34,10 @@ struct Loaded {
 const SHARED_FOR_ALL: u32 = 48 << 10;
 
 impl Kernels {
+    pub(super) fn add(&mut self, module: &'static str, ptx: String) {
+        self.added.insert(module, ptx);
+    }
+
     /// The kernel, once its arguments are known to be of the right sizes.
     pub(super) fn function(
         &mut self,
@@ -59,13 +69,14 @@ impl Kernels {
     }
 
     fn load(&mut self, module: &'static str, kernel: &'static str) -> Result<Loaded> {
-        let ptx = MODULES.iter().find(|(name, _)| *name == module).map(|(_, ptx)| *ptx);
+        let added = self.added.get(module).map(String::as_str);
+        let ptx = added.or_else(|| MODULES.iter().find(|(name, _)| *name == module).map(|(_, ptx)| *ptx));
         let ptx = ptx.ok_or_else(|| DeviceError(format!("CUDA: there is no module {module}")))?;
         if !self.modules.contains_key(module) {
             let text = CString::new(ptx).expect("PTX is text");
             // SAFETY: the text is whole, and ends in 0.
             let loaded = unsafe { result::module::load_data(text.as_ptr().cast()) };
-            self.modules.insert(module, loaded.map_err(failed(&format!("loading the kernels of {module}")))?);
+            self.modules.insert(module, loaded.map_err(not_loaded(module))?);
         }
         let name = CString::new(kernel).expect("names are text");
         // SAFETY: the module is loaded.
@@ -74,6 +85,22 @@ impl Kernels {
         let sizes = parameters(ptx, kernel)
             .ok_or_else(|| DeviceError(format!("CUDA: {kernel} is not an entry of {module}'s PTX")))?;
         Ok(Loaded { function, sizes, shared: SHARED_FOR_ALL })
+    }
+}
+
+/// The two that say what would help are said in our words.
+fn not_loaded(module: &str) -> impl FnOnce(DriverError) -> DeviceError + use<'_> {
+    use sys::CUresult as E;
+    move |error| match error.0 {
+        E::CUDA_ERROR_UNSUPPORTED_PTX_VERSION => DeviceError(format!(
+            "CUDA: the NVIDIA driver is too old for the kernels of {module}: {}",
+            said(&error)
+        )),
+        E::CUDA_ERROR_NO_BINARY_FOR_GPU => DeviceError(format!(
+            "CUDA: the kernels of {module} need a newer device than this one: {}",
+            said(&error)
+        )),
+        _ => failed(&format!("loading the kernels of {module}"))(error),
     }
 }
 

@@ -5,15 +5,23 @@
 //! | `open` | whether there is a device, and why not |
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
+//! | `graphs` | passes that are queued as one graph |
+//! | `limits` | what the device can do at most |
 //! | `rows` | rows of activations made ready, added, gathered |
+//! | `step` | one step's work as the kernels read it |
+//! | `weights` | matrices: a file's blocks as planes |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
 mod gpu;
+pub mod graphs;
 mod kernels;
+pub mod limits;
 mod open;
 pub mod rows;
+pub mod step;
+pub mod weights;
 
-pub use gpu::{Arg, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
+pub use gpu::{Arg, Event, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
 pub use open::{devices, open};
