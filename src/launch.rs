@@ -461,6 +461,7 @@ fn doctor(json: bool) -> Result<Status, Quit> {
     let kernels = open::instruction_set(&context.settings.options.engine);
     let kernels = kernels.map_or_else(|refused| refused.to_string(), |isa| isa.name().to_owned());
     let report = script::doctor(
+        open::gpus(),
         &kernels,
         context.settings.options.engine.threads,
         context.sources.paths.map(|paths| paths.config).unwrap_or_default(),

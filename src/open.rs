@@ -3,12 +3,12 @@
 
 use crate::base::Clock;
 use crate::compute::cpu::{Cpu, Isa};
-use crate::compute::{Backend, DeviceError, Profiled};
-use crate::config::{EngineSettings, Given, Origin};
+use crate::compute::{Backend, DeviceError, Profiled, gpu};
+use crate::config::{Device, EngineSettings, Given, Origin};
 use crate::engine::{self, Opened};
 use crate::model::{self, DoesNotFit, LoadError, LoadOptions, Loaded};
 use crate::protocol::{Failure, FailureKind, Handle, LoadStage, ModelInfo};
-use crate::script::{self, MemoryRow};
+use crate::script::{self, DeviceRow, GpuFacts, MemoryRow};
 use crate::text::{TextModel, VocabSpec};
 use crate::weights::{Found, Gguf, GgufError, ReasoningHint, Summary};
 use std::path::{Path, PathBuf};
@@ -49,39 +49,49 @@ impl Opening {
     fn open(&self, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Opened, Failure> {
         let start = Instant::now();
         let file = self.file.clone().map_or_else(|| Gguf::open(&self.path), Ok).map_err(unusable)?;
-        let cpu = cpu(&self.settings).map_err(|e| Failure::new(FailureKind::BadRequest, e.to_string()))?;
-        let device = cpu.device().name;
         // The weights are the long way, on every core; the tokenizer is made beside them.
-        let (text, loaded) = std::thread::scope(|scope| {
+        let (text, placed) = std::thread::scope(|scope| {
             let text = scope.spawn(|| {
                 let text = text_model(&file, self.chat_template.as_deref());
                 // Of a large vocabulary few texts are looked at again, and those come back.
                 file.advise_dontneed(0..usize::MAX);
                 text
             });
-            let loaded = match self.settings.profile {
-                false => self.load(&file, cpu, report),
-                true => self.load(&file, Profiled::new(cpu), report),
-            };
+            let placed = self.place(&file, report);
             let text = text.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            (text, loaded)
+            (text, placed)
         });
-        let (mut text, loaded) = (text?, loaded?);
+        let (mut text, placed) = (text?, placed?);
         if let Some(hint) = self.reasoning {
             text = text.with_reasoning(hint == ReasoningHint::Think);
         }
         let text = text
             .with_parsers(&self.settings.reasoning_parser, &self.settings.tool_call_parser)
             .map_err(|why| Failure::new(FailureKind::BadRequest, why))?;
-        let info = self.info(&file, &text, &loaded, device)?;
+        let info = self.info(&file, &text, &placed)?;
         let load_ms = start.elapsed().as_secs_f64() * 1e3;
-        let memory = loaded.memory;
-        Ok(Opened {
-            runner: loaded.runner,
-            text: Arc::new(text),
-            info: ModelInfo { load_ms, ..info },
-            memory,
-        })
+        let Loaded { runner, memory, .. } = placed.loaded;
+        Ok(Opened { runner, text: Arc::new(text), info: ModelInfo { load_ms, ..info }, memory })
+    }
+
+    /// Loads the model where the settings say. What may go anywhere goes to the CPU where a GPU does not
+    /// do, and says why.
+    fn place(&self, file: &Gguf, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Placed, Failure> {
+        let (gpu, mut reason) = choose(self.settings.device, gpu::open).map_err(unfit)?;
+        if let Some(gpu) = gpu {
+            let device = gpu.device().name;
+            match self.load(file, gpu, report) {
+                Ok(loaded) => return Ok(Placed { loaded, device, reason }),
+                Err(error) if self.settings.device == Device::Auto && is_of_the_device(&error) => {
+                    reason = format!("{device} was not used: {error}");
+                }
+                Err(error) => return Err(not_loaded(&error)),
+            }
+        }
+        let cpu = cpu(&self.settings).map_err(unfit)?;
+        let device = cpu.device().name;
+        let loaded = self.load(file, cpu, report).map_err(|error| not_loaded(&error))?;
+        Ok(Placed { loaded, device, reason })
     }
 
     fn load(
@@ -89,28 +99,18 @@ impl Opening {
         file: &Gguf,
         backend: impl Backend,
         report: &dyn Fn(LoadStage, u64, u64),
-    ) -> Result<Loaded, Failure> {
+    ) -> Result<Loaded, LoadError> {
         let options = load_options(&self.settings);
-        model::load(file, backend, &options, &|done, total| report(LoadStage::Repacking, done, total))
-            .map_err(|error| {
-                let kind = match error {
-                    LoadError::Memory(DoesNotFit::BeyondTraining { .. }) => FailureKind::BadRequest,
-                    LoadError::Memory(DoesNotFit::Memory(_)) => FailureKind::Busy,
-                    LoadError::Device(_) => FailureKind::Internal,
-                    LoadError::File(_) | LoadError::Unsupported { .. } => FailureKind::Model,
-                };
-                Failure::new(kind, error.to_string())
-            })
+        let report = |done, total| report(LoadStage::Repacking, done, total);
+        match self.settings.profile {
+            false => model::load(file, backend, &options, &report),
+            true => model::load(file, Profiled::new(backend), &options, &report),
+        }
     }
 
-    fn info(
-        &self,
-        file: &Gguf,
-        text: &TextModel,
-        loaded: &Loaded,
-        device: String,
-    ) -> Result<ModelInfo, Failure> {
+    fn info(&self, file: &Gguf, text: &TextModel, placed: &Placed) -> Result<ModelInfo, Failure> {
         let summary = Summary::of(file).map_err(unusable)?;
+        let Placed { loaded, device, reason } = placed;
         Ok(ModelInfo {
             name: self.name.clone(),
             path: self.path.display().to_string(),
@@ -125,8 +125,8 @@ impl Opening {
             has_chat_template: text.has_chat_template(),
             reasoning_parser: text.reasoning_parser().map(str::to_owned),
             tool_call_parser: text.tool_call_parser().map(str::to_owned),
-            device,
-            device_reason: "this version runs on the CPU".into(),
+            device: device.clone(),
+            device_reason: reason.clone(),
             kv_blocks: loaded.kv.blocks - 1,
             block_size: loaded.kv.block_size,
             kv_bytes_per_token: loaded.kv_bytes_per_token,
@@ -134,6 +134,56 @@ impl Opening {
             load_ms: 0.0,
         })
     }
+}
+
+/// A model on its device.
+struct Placed {
+    loaded: Loaded,
+    device: String,
+    /// Why there; nothing where that needs no words.
+    reason: String,
+}
+
+/// The GPU to run on, or none, and why.
+///
+/// # Errors
+/// Why the one that was asked for cannot be used.
+fn choose<G>(
+    device: Device,
+    open: impl FnOnce(usize) -> Result<G, DeviceError>,
+) -> Result<(Option<G>, String), DeviceError> {
+    let asked = || "asked for".to_owned();
+    match device {
+        Device::Cpu => Ok((None, asked())),
+        Device::Cuda(ordinal) => match open(ordinal) {
+            Ok(gpu) => Ok((Some(gpu), asked())),
+            Err(why) => Err(DeviceError(format!("--device {device} cannot be used: {why}"))),
+        },
+        Device::Auto => Ok(match open(0) {
+            Ok(gpu) => (Some(gpu), String::new()),
+            Err(why) => (None, why.to_string()),
+        }),
+    }
+}
+
+/// Another device may do better; of everything else it would say the same.
+fn is_of_the_device(error: &LoadError) -> bool {
+    matches!(error, LoadError::Device(_) | LoadError::Memory(DoesNotFit::Memory(_)))
+}
+
+fn not_loaded(error: &LoadError) -> Failure {
+    let kind = match error {
+        LoadError::Memory(DoesNotFit::BeyondTraining { .. }) => FailureKind::BadRequest,
+        LoadError::Memory(DoesNotFit::Memory(_)) => FailureKind::Busy,
+        LoadError::Device(_) => FailureKind::Internal,
+        LoadError::File(_) | LoadError::Unsupported { .. } => FailureKind::Model,
+    };
+    Failure::new(kind, error.to_string())
+}
+
+/// This machine lacks what was asked for.
+fn unfit(error: DeviceError) -> Failure {
+    Failure::new(FailureKind::BadRequest, error.to_string())
 }
 
 fn cpu(settings: &EngineSettings) -> Result<Cpu, DeviceError> {
@@ -161,9 +211,17 @@ fn load_options(settings: &EngineSettings) -> LoadOptions {
 
 /// What the model would take, without loading it.
 pub fn memory(path: &Path, settings: &EngineSettings) -> MemoryRow {
+    let options = load_options(settings);
     let planned = Gguf::inspect(path).map_err(LoadError::File).and_then(|file| {
+        let (gpu, _) = choose(settings.device, gpu::open)?;
+        if let Some(gpu) = gpu {
+            match model::plan(&file, &gpu, &options) {
+                Err(error) if settings.device == Device::Auto && is_of_the_device(&error) => {}
+                planned => return planned,
+            }
+        }
         let cpu = Cpu::new(settings.threads.or_else(|| Some(script::physical_cores())));
-        model::plan(&file, &cpu, &load_options(settings))
+        model::plan(&file, &cpu, &options)
     });
     match planned {
         Err(error) => MemoryRow::Refused { problem: error.to_string() },
@@ -173,6 +231,27 @@ pub fn memory(path: &Path, settings: &EngineSettings) -> MemoryRow {
             block_size: kv.block_size,
             context: kv.max_model_len,
         },
+    }
+}
+
+/// Every GPU there is, or why there is none, for a report.
+pub fn gpus() -> Vec<DeviceRow> {
+    let row = |(ordinal, found): (usize, Result<gpu::Found, DeviceError>)| match found {
+        Err(why) => DeviceRow::no_gpu(Some(ordinal), why.to_string()),
+        Ok(gpu) => DeviceRow::gpu(
+            ordinal,
+            GpuFacts {
+                model: gpu.name,
+                compute_capability: format!("{}.{}", gpu.capability / 10, gpu.capability % 10),
+                memory_free_bytes: gpu.free_bytes,
+                memory_total_bytes: gpu.total_bytes,
+                driver_cuda_version: format!("{}.{}", gpu.driver / 1000, gpu.driver % 1000 / 10),
+            },
+        ),
+    };
+    match gpu::all() {
+        Err(why) => vec![DeviceRow::no_gpu(None, why.to_string())],
+        Ok(all) => all.into_iter().enumerate().map(row).collect(),
     }
 }
 
@@ -270,6 +349,40 @@ mod tests {
         for isa in Isa::available() {
             assert!(INSTRUCTION_SETS.contains(&isa.to_string().as_str()), "{isa}");
         }
+    }
+
+    #[test]
+    fn a_gpu_is_taken_where_it_can_be_and_missed_in_words() {
+        let there = |ordinal| Ok(ordinal);
+        let missing = |_| Err::<usize, _>(DeviceError("no driver".into()));
+        let cases = [
+            (Device::Auto, Ok((Some(0), "")), Ok((None, "no driver"))),
+            (Device::Cpu, Ok((None, "asked for")), Ok((None, "asked for"))),
+            (Device::Cuda(0), Ok((Some(0), "asked for")), Err("--device cuda cannot be used: no driver")),
+            (Device::Cuda(2), Ok((Some(2), "asked for")), Err("--device cuda:2 cannot be used: no driver")),
+        ];
+        for (device, with, without) in cases {
+            let owned = |right: Result<(Option<usize>, &str), &str>| {
+                right.map(|(gpu, why)| (gpu, why.to_owned())).map_err(|why| DeviceError(why.into()))
+            };
+            assert_eq!(choose(device, there), owned(with));
+            assert_eq!(choose(device, missing), owned(without));
+        }
+    }
+
+    /// A file that is broken, or a context that no device has, is not tried a second time.
+    #[test]
+    fn only_what_lies_with_the_device_is_tried_on_another() {
+        let tried = [
+            LoadError::Device(DeviceError("out of memory".into())),
+            LoadError::Memory(DoesNotFit::Memory("too large".into())),
+        ];
+        assert!(tried.iter().all(is_of_the_device));
+        let not = [
+            LoadError::Memory(DoesNotFit::BeyondTraining { wanted: 2, trained: 1 }),
+            LoadError::Unsupported { file: "f".into(), problem: "p".into() },
+        ];
+        assert!(!not.iter().any(is_of_the_device));
     }
 
     #[test]

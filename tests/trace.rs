@@ -40,7 +40,7 @@ struct Session {
 fn engine(limits: ModelLimits) -> Handle {
     spawn(EngineSettings::default(), Clock::wall(), move |_| {
         let info = ModelInfo { name: "scripted".into(), ..ModelInfo::default() };
-        let runner = Box::new(Scripted::babbling(limits));
+        let runner = Box::new(Scripted::babbling(limits.clone()));
         Ok(Opened { runner, text: Arc::new(TextModel::bytes()), info, memory: MemoryPlan::default() })
     })
 }

@@ -12,10 +12,12 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod gpu;
 mod profiled;
 
 pub use profiled::{Profiled, Spent};
 
+use crate::base::Memory;
 use crate::weights::{Gguf, Tensor, TensorInfo};
 use std::ops::Range;
 use std::sync::Arc;
@@ -145,6 +147,9 @@ pub enum CacheDtype {
     Bf16,
     /// Bytes around zero; each token's key and each token's value has an f32 scale in every head.
     Int8,
+    /// The same, but the bytes are e4m3 (Micikevicius et al. 2022): finer near zero, coarser near the
+    /// largest.
+    Fp8,
 }
 
 impl CacheDtype {
@@ -152,7 +157,7 @@ impl CacheDtype {
     pub fn token_bytes(self, head_dim: usize) -> usize {
         match self {
             CacheDtype::F16 | CacheDtype::Bf16 => 2 * head_dim * 2,
-            CacheDtype::Int8 => 2 * (head_dim + 4),
+            CacheDtype::Int8 | CacheDtype::Fp8 => 2 * (head_dim + 4),
         }
     }
 }
@@ -237,6 +242,16 @@ pub trait Backend: Send + Sized + 'static {
     type Cache: Send;
 
     fn device(&self) -> Device;
+
+    /// Bytes that it could still give, to be planned with; `None` where nobody says.
+    fn available(&self) -> Option<usize> {
+        Memory::now().available.map(|bytes| bytes as usize)
+    }
+
+    /// What it gives is not the host's memory.
+    fn own_memory(&self) -> bool {
+        false
+    }
 
     /// What each operation took since this was last asked; empty where nobody measures.
     fn take_profile(&mut self) -> Vec<Spent> {

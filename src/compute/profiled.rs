@@ -53,6 +53,14 @@ impl<B: Backend> Backend for Profiled<B> {
         self.backend.device()
     }
 
+    fn available(&self) -> Option<usize> {
+        self.backend.available()
+    }
+
+    fn own_memory(&self) -> bool {
+        self.backend.own_memory()
+    }
+
     fn prepare(&mut self, most: &Capacity) -> Result<()> {
         self.backend.prepare(most)
     }

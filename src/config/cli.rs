@@ -538,7 +538,7 @@ mod tests {
             ("--top-p", "2", "top_p must be a number from 0 to 1, not 2"),
             ("--top-k", "-5", "top_k must be a whole number from 0"),
             ("--seed", "x", "seed must be"),
-            ("--device", "cuda", "this version runs on the CPU"),
+            ("--device", "gpu", "device must be auto, cpu, cuda or cuda:N"),
             ("--stop", "", "stop must be a non-empty text"),
             ("--max-tokens", "0", "max_tokens must be a whole number from 1"),
             ("--kv-memory", "much", "kv_memory must be a size"),

@@ -46,7 +46,8 @@ pub struct EngineFlags {
     /// What the kernels use: portable, avx2, avx-vnni or avx512-vnni [default: the best there is]
     #[arg(long, value_name = "NAME", value_parser = checked("instruction_set"))]
     pub instruction_set: Option<String>,
-    /// auto or cpu; this version runs on the CPU
+    /// Where the model runs: auto (a GPU that can be used, else the CPU), cpu, cuda or cuda:N
+    /// [default: auto]
     #[arg(long, value_name = "DEVICE", value_parser = checked("device"))]
     pub device: Option<String>,
     /// Memory for the KV cache, such as 512MiB [default: a share of what is free]
@@ -58,7 +59,7 @@ pub struct EngineFlags {
     /// Tokens of one KV block, 1 to 256 [default: 16]
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("block_size"))]
     pub block_size: Option<String>,
-    /// What keys and values are stored as: f16, bf16 or int8 [default: f16]
+    /// What keys and values are stored as: f16, bf16, int8 or fp8 [default: f16]
     #[arg(long, value_name = "DTYPE", value_parser = checked("kv_cache_dtype"))]
     pub kv_cache_dtype: Option<String>,
     /// How past prompts are found again: hash, radix or off [default: hash]

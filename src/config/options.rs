@@ -7,7 +7,6 @@ use std::path::PathBuf;
 pub struct Options {
     /// What runs when no model is named.
     pub model: String,
-    pub device: Device,
     /// Never touch the network.
     pub offline: bool,
     /// Where fetched models are kept, instead of the user's data folder.
@@ -42,7 +41,6 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             model: "smollm2-135m".into(),
-            device: Device::Auto,
             offline: false,
             models: None,
             engine: EngineSettings::default(),
@@ -60,14 +58,6 @@ impl Default for Options {
             tools_file: None,
         }
     }
-}
-
-/// Where the model should run. This version has one device, the CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Device {
-    /// The best there is.
-    Auto,
-    Cpu,
 }
 
 /// What the screen is drawn on.
@@ -140,20 +130,9 @@ pub const SETTINGS: &[SettingSpec] = &[
     SettingSpec {
         table: "engine",
         name: "device",
-        help: "auto or cpu",
-        get: |o| match o.device {
-            Device::Auto => "auto".into(),
-            Device::Cpu => "cpu".into(),
-        },
-        set: |o, typed| {
-            o.device = match typed {
-                "auto" => Device::Auto,
-                "cpu" => Device::Cpu,
-                "cuda" => return Err("auto or cpu: this version runs on the CPU"),
-                _ => return Err("auto or cpu"),
-            };
-            Ok(())
-        },
+        help: "where the model runs: auto (a GPU that can be used, else the CPU), cpu, cuda or cuda:N",
+        get: |o| o.engine.device.to_string(),
+        set: |o, typed| typed.parse().map(|x| o.engine.device = x),
     },
     SettingSpec {
         table: "engine",
@@ -246,7 +225,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     SettingSpec {
         table: "engine",
         name: "kv_cache_dtype",
-        help: "what keys and values are stored as: f16, bf16 or int8",
+        help: "what keys and values are stored as: f16, bf16, int8 or fp8",
         get: |o| o.engine.kv_cache_dtype.to_string(),
         set: |o, typed| typed.parse().map(|x| o.engine.kv_cache_dtype = x),
     },
@@ -540,6 +519,7 @@ fn count(typed: &str, max: usize) -> Result<usize, &'static str> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::config::Device;
 
     #[test]
     fn sizes_are_read_as_written() {
@@ -594,9 +574,23 @@ mod tests {
     }
 
     #[test]
-    fn cuda_is_refused_with_the_reason() {
+    fn a_device_is_named_with_or_without_its_number() {
         let device = SettingSpec::find("device").unwrap();
-        let refused = (device.set)(&mut Options::default(), "cuda").unwrap_err();
-        assert!(refused.contains("this version runs on the CPU"), "{refused}");
+        let cases = [
+            ("auto", Device::Auto, "auto"),
+            ("cpu", Device::Cpu, "cpu"),
+            ("cuda", Device::Cuda(0), "cuda"),
+            ("cuda:0", Device::Cuda(0), "cuda"),
+            ("cuda:3", Device::Cuda(3), "cuda:3"),
+        ];
+        for (typed, right, shown) in cases {
+            let mut options = Options::default();
+            (device.set)(&mut options, typed).unwrap();
+            assert_eq!((options.engine.device, (device.get)(&options)), (right, shown.to_owned()));
+        }
+        for bad in ["gpu", "cuda:", "cuda:x", "cuda:-1", "cuda 1", "CUDA", "cuda:99999999999999999999"] {
+            let refused = (device.set)(&mut Options::default(), bad);
+            assert_eq!(refused, Err("auto, cpu, cuda or cuda:N"), "{bad}");
+        }
     }
 }

@@ -1,12 +1,51 @@
 use crate::protocol::{EvictionPolicy, KvCacheDtype, PrefixCache, SchedulerSettings};
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// What the CPU's kernels are made for, as `compute` spells it.
 pub const INSTRUCTION_SETS: [&str; 4] = ["portable", "avx2", "avx-vnni", "avx512-vnni"];
 
+/// Where a model runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The first GPU if it can be used, else the CPU.
+    #[default]
+    Auto,
+    Cpu,
+    /// The GPU of this number, and nothing else.
+    Cuda(usize),
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Device::Auto => f.write_str("auto"),
+            Device::Cpu => f.write_str("cpu"),
+            Device::Cuda(0) => f.write_str("cuda"),
+            Device::Cuda(n) => write!(f, "cuda:{n}"),
+        }
+    }
+}
+
+impl FromStr for Device {
+    type Err = &'static str;
+
+    fn from_str(typed: &str) -> Result<Self, Self::Err> {
+        let number = |typed: &str| typed.strip_prefix("cuda:")?.parse().ok();
+        match typed {
+            "auto" => Ok(Device::Auto),
+            "cpu" => Ok(Device::Cpu),
+            "cuda" => Ok(Device::Cuda(0)),
+            _ => number(typed).map(Device::Cuda).ok_or("auto, cpu, cuda or cuda:N"),
+        }
+    }
+}
+
 /// How the engine schedules and how much it may hold. Names are vLLM's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineSettings {
+    pub device: Device,
     /// What may change while the engine runs. Its budget and number of sequences are also the most
     /// that a running engine can be changed to.
     pub scheduler: SchedulerSettings,
@@ -52,6 +91,7 @@ pub struct EngineSettings {
 impl Default for EngineSettings {
     fn default() -> Self {
         Self {
+            device: Device::Auto,
             scheduler: SchedulerSettings::default(),
             max_model_len: None,
             block_size: 16,

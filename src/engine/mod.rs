@@ -23,6 +23,7 @@
 //! | `intake`, `phrases` | a request to a sequence, or a refusal; its texts as tokens |
 //! | `stats`, `view` | step records, counters, the snapshot |
 //! | `meter` | what the device can do, measured beside an idle engine |
+//! | `lost` | a device that failed is opened again |
 //! | `host` | the threads, and what happens when a step fails |
 
 mod account;
@@ -41,6 +42,7 @@ mod intake;
 mod kept;
 mod lifecycle;
 mod limits;
+mod lost;
 mod meter;
 mod offload;
 mod output;

@@ -12,6 +12,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::time::Duration;
 
+#[derive(Default)]
 pub struct Offload {
     bytes_per_block: usize,
     /// One block a slot; made when first written.

@@ -40,6 +40,11 @@ impl Output {
         Self { text, clock, max_len, open, held, closing, finished: 0, grammar: Duration::ZERO }
     }
 
+    /// For requests to come.
+    pub fn set_longest(&mut self, max_len: usize) {
+        self.max_len = max_len;
+    }
+
     /// From here on every choice of the request is owed one `Finished`.
     pub fn open(&mut self, accepted: &Accepted) {
         if accepted.request.best_of.is_some() {

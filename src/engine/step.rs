@@ -14,7 +14,7 @@ use super::stats::{Stats, Stopwatch};
 use crate::base::{Clock, Ring};
 use crate::config::EngineSettings;
 use crate::kv::{BlockManager, KvConfig};
-use crate::model::{DeviceError, Launched, Meter, Outputs, Runner};
+use crate::model::{DeviceError, Launched, Meter, ModelLimits, Outputs, Runner};
 use crate::protocol::{
     Event, Failure, FailureKind, FinishReason, KvEvent, MemoryPlan, Phases, SamplingParams, SamplingTrace,
     SeqId, Waiting,
@@ -65,6 +65,8 @@ pub struct Engine {
     /// Whether a front end wants them as events.
     pub(super) publishes_kv: bool,
     pub(super) memory: MemoryPlan,
+    /// Why the runner's device is lost, until the host is told.
+    pub(super) lost: Option<String>,
 }
 
 /// How far the engine may go on by itself.
@@ -96,26 +98,13 @@ impl Engine {
         clock: Clock,
     ) -> Self {
         let limits = runner.limits();
-        let context = settings.max_model_len.unwrap_or(usize::MAX).min(limits.max_model_len);
-        let lengths = Lengths::of(limits, context);
-        let bounds = Bounds {
-            tokens: limits.max_batched_tokens.max(1),
-            outputs: limits.max_outputs.max(1),
-            context: lengths.longest(),
-        };
+        let lengths = lengths(settings, limits);
         let offload = Offload::new(settings, limits);
-        let kv = KvConfig {
-            groups: limits.groups.clone(),
-            prefix_cache: settings.prefix_cache,
-            eviction: settings.radix_eviction_policy,
-            host_blocks: offload.host_blocks(),
-            chunk: limits.max_batched_tokens,
-            events: true,
-            ..KvConfig::new(limits.num_blocks, limits.block_size)
-        };
+        let kv = cache(settings, limits, &offload);
+        let bounds = bounds(limits, lengths);
         Self {
             scheduler: Scheduler::new(settings.scheduler.clone(), bounds),
-            kv: BlockManager::new(kv),
+            kv,
             output: Output::new(text.clone(), clock.clone(), lengths.longest()),
             stats: Stats::new(),
             plan: Plan::default(),
@@ -137,6 +126,7 @@ impl Engine {
             kv_events: Ring::new(KV_EVENTS_KEPT),
             publishes_kv: settings.kv_events,
             memory: MemoryPlan::default(),
+            lost: None,
             runner,
             text,
             clock,
@@ -221,11 +211,12 @@ impl Engine {
         }));
         let failed = match stepped {
             Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(format!("the device failed: {error}")),
-            Err(panic) => Some(format!("the engine failed: {}", panic_message(&*panic))),
+            Ok(Err(error)) => Some(("device", error.to_string())),
+            Err(panic) => Some(("engine", panic_message(&*panic).to_owned())),
         };
-        if let Some(why) = failed {
-            let failure = Failure::new(FailureKind::Internal, why);
+        if let Some((what, why)) = failed {
+            let failure = Failure::new(FailureKind::Internal, format!("the {what} failed: {why}"));
+            self.lost = self.runner.is_lost().then_some(why);
             self.output.close_all(&FinishReason::Error(failure), events);
             self.start_over();
             self.trace = None;
@@ -302,6 +293,33 @@ impl Engine {
         self.output.close_request(seq.request, &FinishReason::Error(failure), events);
         self.take_out(seq.request, events);
     }
+}
+
+/// How long sequences may be.
+pub(super) fn lengths(settings: &EngineSettings, limits: &ModelLimits) -> Lengths {
+    let context = settings.max_model_len.unwrap_or(usize::MAX).min(limits.max_model_len);
+    Lengths::of(limits, context)
+}
+
+pub(super) fn bounds(limits: &ModelLimits, lengths: Lengths) -> Bounds {
+    Bounds {
+        tokens: limits.max_batched_tokens.max(1),
+        outputs: limits.max_outputs.max(1),
+        context: lengths.longest(),
+    }
+}
+
+/// An empty cache.
+pub(super) fn cache(settings: &EngineSettings, limits: &ModelLimits, offload: &Offload) -> BlockManager {
+    BlockManager::new(KvConfig {
+        groups: limits.groups.clone(),
+        prefix_cache: settings.prefix_cache,
+        eviction: settings.radix_eviction_policy,
+        host_blocks: offload.host_blocks(),
+        chunk: limits.max_batched_tokens,
+        events: true,
+        ..KvConfig::new(limits.num_blocks, limits.block_size)
+    })
 }
 
 /// One row for each output of the batch, in order.

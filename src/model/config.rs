@@ -176,7 +176,9 @@ mod tests {
         let config = ModelConfig { layers: 30, kv_heads: 3, head_dim: 64, ..of_one_head() };
         assert_eq!(config.kv_bytes_per_token(CacheDtype::F16), 30 * 3 * 2 * 64 * 2);
         assert_eq!(config.kv_bytes_per_token(CacheDtype::Bf16), 30 * 3 * 2 * 64 * 2);
-        assert_eq!(config.kv_bytes_per_token(CacheDtype::Int8), 30 * 3 * 2 * (64 + 4));
+        for bytes in [CacheDtype::Int8, CacheDtype::Fp8] {
+            assert_eq!(config.kv_bytes_per_token(bytes), 30 * 3 * 2 * (64 + 4));
+        }
     }
 
     /// BUGLOG A01: Llama 3's scaling (factor 8, low 1, high 4, original context 8192), which GGUF

@@ -4,7 +4,7 @@ use super::config::{ConfigError, ModelConfig};
 use super::groups::CacheLayout;
 use super::identity::cache_identity;
 use super::layers::{Embedding, FeedForward, Head, RmsNorm, RowParallel};
-use super::memory::{DoesNotFit, Wanted};
+use super::memory::{DoesNotFit, Host, Wanted};
 use super::model_runner::{self, ModelRunner};
 use super::{KvPlan, ModelLimits, Runner, gemma3, llama, qwen2};
 use crate::base::Memory;
@@ -26,7 +26,7 @@ pub struct LoadOptions {
     pub kv_cache_bytes: Option<usize>,
     /// Most of the available memory that all of it may take.
     pub memory_utilization: f32,
-    /// Memory that the caller will take for blocks outside the cache: planned, not allocated here.
+    /// Host memory that the caller will take for blocks outside the cache: planned, not allocated here.
     pub host_kv_bytes: usize,
     pub max_batched_tokens: usize,
     /// Layers with a window keep only what it shows, in cache groups of their own. Without, every layer
@@ -108,7 +108,8 @@ pub fn needs(
 ) -> Result<Needs, LoadError> {
     let sizes = Sizes::new(file, backend, options)?;
     let context = context.min(sizes.config.context_length);
-    Ok(Needs { bytes: sizes.wanted(options, None).least(context), context })
+    let host = if backend.own_memory() { Host::Apart { available: None } } else { Host::Same };
+    Ok(Needs { bytes: sizes.wanted(options, None, host).least(context), context })
 }
 
 /// How much memory [`load`] would take, and for how many blocks.
@@ -123,8 +124,11 @@ pub fn plan(
 impl Plan {
     fn new(file: &Gguf, backend: &impl Backend, options: &LoadOptions) -> Result<Self, LoadError> {
         let sizes = Sizes::new(file, backend, options)?;
-        let available = Memory::now().available.map(|bytes| bytes as usize);
-        let (kv, memory) = sizes.wanted(options, available).plan()?;
+        let host = match backend.own_memory() {
+            false => Host::Same,
+            true => Host::Apart { available: Memory::now().available.map(|bytes| bytes as usize) },
+        };
+        let (kv, memory) = sizes.wanted(options, backend.available(), host).plan()?;
         Ok(Self { sizes, kv, memory })
     }
 }
@@ -151,6 +155,7 @@ impl Sizes {
             KvCacheDtype::F16 => CacheDtype::F16,
             KvCacheDtype::Bf16 => CacheDtype::Bf16,
             KvCacheDtype::Int8 => CacheDtype::Int8,
+            KvCacheDtype::Fp8 => CacheDtype::Fp8,
         };
         let layout = CacheLayout::new(&cache_specs(file, &config, options.hybrid_kv_cache)?);
         let shape = CacheShape {
@@ -171,7 +176,7 @@ impl Sizes {
         })
     }
 
-    fn wanted(&self, options: &LoadOptions, available: Option<usize>) -> Wanted<'_> {
+    fn wanted(&self, options: &LoadOptions, available: Option<usize>, host: Host) -> Wanted<'_> {
         Wanted {
             groups: &self.layout.groups,
             block_size: options.block_size,
@@ -184,6 +189,7 @@ impl Sizes {
             weights: self.weights,
             workspace: self.workspace,
             available,
+            host,
             utilization: options.memory_utilization,
         }
     }

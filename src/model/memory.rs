@@ -37,10 +37,20 @@ pub(super) struct Wanted<'a> {
     pub(super) host_kv_bytes: usize,
     pub(super) weights: usize,
     pub(super) workspace: usize,
-    /// Before anything was loaded; `None` when the system does not say.
+    /// On the device before anything was loaded; `None` when nobody says.
     pub(super) available: Option<usize>,
+    pub(super) host: Host,
     /// Most of it that everything together may take.
     pub(super) utilization: f32,
+}
+
+/// Whose memory the blocks outside the cache take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Host {
+    /// The device has none of its own: they count with everything else.
+    Same,
+    /// The host's, which has so many bytes left.
+    Apart { available: Option<usize> },
 }
 
 /// Sequences of full length that the pool holds when memory is plenty.
@@ -58,6 +68,7 @@ impl Wanted<'_> {
         if wanted > self.trained {
             return Err(DoesNotFit::BeyondTraining { wanted, trained: self.trained });
         }
+        self.host_has_room()?;
         let room = self.room();
         if let (Some(asked), Some(room)) = (self.kv_cache_bytes, room)
             && asked > room
@@ -115,13 +126,35 @@ impl Wanted<'_> {
         quarter.max(asked).min(most).min((room / self.block_bytes).saturating_sub(1))
     }
 
-    /// Everything but the KV cache.
+    /// Everything on the device but the KV cache.
     fn others(&self) -> usize {
-        self.weights + self.workspace + self.host_kv_bytes
+        self.weights + self.workspace + self.host_share()
+    }
+
+    /// Of the blocks outside the cache, what counts against the device's memory.
+    fn host_share(&self) -> usize {
+        if self.host == Host::Same { self.host_kv_bytes } else { 0 }
+    }
+
+    fn host_has_room(&self) -> Result<(), DoesNotFit> {
+        let Host::Apart { available: Some(available) } = self.host else { return Ok(()) };
+        if self.host_kv_bytes <= self.share(available) {
+            return Ok(());
+        }
+        Err(DoesNotFit::Memory(format!(
+            "KV cache on the host {} does not fit in {} of host memory available x {} (memory utilization)",
+            mib(self.host_kv_bytes),
+            mib(available),
+            self.utilization,
+        )))
     }
 
     fn budget(&self) -> Option<usize> {
-        Some((self.available? as f64 * f64::from(self.utilization)) as usize)
+        Some(self.share(self.available?))
+    }
+
+    fn share(&self, available: usize) -> usize {
+        (available as f64 * f64::from(self.utilization)) as usize
     }
 
     /// Most that the KV cache may take.
@@ -137,13 +170,14 @@ impl Wanted<'_> {
             kv_cache: kv_cache as u64,
             workspace: self.workspace as u64,
             host_kv_cache: self.host_kv_bytes as u64,
+            own_memory: self.host != Host::Same,
             left: available.saturating_sub(self.others() + kv_cache) as u64,
         }
     }
 
     /// A KV cache of so many bytes, for a context where one is meant and beside the one that would fit.
     fn too_much(&self, kv_cache: usize, context: Option<(usize, usize)>) -> DoesNotFit {
-        let host = match self.host_kv_bytes {
+        let host = match self.host_share() {
             0 => String::new(),
             bytes => format!(" + KV cache on the host {}", mib(bytes)),
         };
@@ -206,6 +240,7 @@ mod tests {
         weights: GIB,
         workspace: GIB / 8,
         available: Some(16 * GIB),
+        host: Host::Same,
         utilization: 0.9,
     };
 
@@ -283,6 +318,23 @@ mod tests {
         let heavy = self::refused(Wanted { weights: 15 * GIB, ..WANTED });
         assert!(heavy.contains("weights 15,360 MiB") && !heavy.contains("would"), "{heavy}");
         assert!(Wanted { utilization: 1.0, weights: 15 * GIB, ..WANTED }.plan().is_ok());
+    }
+
+    /// Blocks outside the cache take nothing of a device that has memory of its own.
+    #[test]
+    fn the_host_pays_for_its_own_blocks() {
+        let apart = Wanted { host: Host::Apart { available: Some(64 * GIB) }, ..WANTED };
+        let (kv, memory) = Wanted { host_kv_bytes: 50 * GIB, ..apart }.plan().unwrap();
+        assert_eq!(kv, apart.plan().unwrap().0);
+        assert!(memory.own_memory && memory.host_kv_cache == 50 * GIB as u64);
+        assert_eq!(memory.weights + memory.workspace + memory.kv_cache + memory.left, memory.available);
+        let heavy = refused(Wanted { host_kv_bytes: 50 * GIB, weights: 15 * GIB, ..apart });
+        assert!(!heavy.contains("host"), "{heavy}");
+        let much = refused(Wanted { host_kv_bytes: 60 * GIB, ..apart });
+        let said =
+            "KV cache on the host 61,440 MiB does not fit in 65,536 MiB of host memory available x 0.9";
+        assert!(much.starts_with(said), "{much}");
+        assert!(WANTED.plan().is_ok_and(|(_, memory)| !memory.own_memory));
     }
 
     #[test]

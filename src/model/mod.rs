@@ -7,6 +7,7 @@
 //! tests and simulations stand behind it too, and [`Threaded`] puts any of them on another thread.
 
 mod batch;
+mod closed;
 mod config;
 mod gemma3;
 mod groups;
@@ -22,6 +23,7 @@ mod scripted;
 mod threaded;
 
 pub use batch::{Batch, BlockCopy, Outputs, Row};
+pub use closed::Closed;
 pub use load::{LoadError, LoadOptions, Loaded, Needs, SUPPORTED, load, needs, plan};
 pub use memory::{DoesNotFit, KvPlan};
 pub use model_runner::ModelRunner;

@@ -319,6 +319,10 @@ impl<B: Backend> Runner for ModelRunner<B> {
         Some(Box::new(move |stop| meter(stop).map(device_limits)))
     }
 
+    fn is_lost(&self) -> bool {
+        self.backend.is_lost()
+    }
+
     fn usage(&self) -> Usage {
         self.usage
     }

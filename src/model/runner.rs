@@ -52,6 +52,11 @@ pub trait Runner: Send {
         None
     }
 
+    /// The device failed, and only opening it again helps: nothing it held can be read any more.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
     /// What the passes so far read and computed.
     fn usage(&self) -> Usage {
         Usage::default()

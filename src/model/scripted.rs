@@ -22,6 +22,7 @@ pub struct Scripted {
     pasts: Vec<u64>,
     launches: u64,
     faults: Vec<(u64, Fault)>,
+    lost: bool,
     poison: Option<Poison>,
     pace: Option<(Clock, Duration)>,
     recorder: Option<Sender<Batch>>,
@@ -38,6 +39,8 @@ pub enum Fault {
     /// `launch` gives a [`DeviceError`].
     Device,
     Panic,
+    /// The same as `Device`, and so does every launch after it: it must be opened again.
+    Lost,
 }
 
 impl Scripted {
@@ -109,6 +112,7 @@ impl Scripted {
             pasts: Vec::new(),
             launches: 0,
             faults: Vec::new(),
+            lost: false,
             poison: None,
             pace: None,
             recorder: None,
@@ -187,7 +191,11 @@ impl Runner for Scripted {
         match self.faults.iter().find(|(at, _)| *at == self.launches).map(|(_, fault)| fault) {
             Some(Fault::Device) => return Err(DeviceError("the device was told to fail".into())),
             Some(Fault::Panic) => panic!("the runner was told to panic"),
+            Some(Fault::Lost) => self.lost = true,
             None => {}
+        }
+        if self.lost {
+            return Err(DeviceError("the device was told to be lost".into()));
         }
         self.check(batch)?;
         self.pasts.clear();
@@ -231,6 +239,10 @@ impl Runner for Scripted {
             sampled.push(sample(&self.logits, row, &mut self.scratch));
         }
         Ok(sampled)
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost
     }
 
     fn read_block(&mut self, block: BlockId, into: &mut [u8]) -> Result<(), DeviceError> {

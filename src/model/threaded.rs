@@ -1,4 +1,4 @@
-use super::{Batch, DeviceError, Launched, Meter, ModelLimits, Row, Runner, Usage};
+use super::{Batch, Closed, DeviceError, Launched, Meter, ModelLimits, Row, Runner, Usage};
 use crate::kv::BlockId;
 use crate::protocol::OperationTime;
 use crate::sample::{RowError, SampleRow, Sampled};
@@ -49,7 +49,7 @@ impl Threaded {
     /// Puts the runner in `place` on a thread of its own.
     pub fn take_over(place: &mut Box<dyn Runner>) {
         let limits = place.limits().clone();
-        let runner = std::mem::replace(place, Box::new(Nobody(limits)));
+        let runner = std::mem::replace(place, Box::new(Closed::new(limits, gone())));
         *place = Box::new(Self::new(runner));
     }
 
@@ -65,27 +65,6 @@ impl Threaded {
         let batch = Batch::default();
         let state = State { runner: Some(runner), batch, running: false, outcome: None, finished, usage };
         Self { limits, state: RefCell::new(state), passes: Some(passes), worker: Some(worker) }
-    }
-}
-
-/// Holds the place of a runner that is being moved.
-struct Nobody(ModelLimits);
-
-impl Runner for Nobody {
-    fn limits(&self) -> &ModelLimits {
-        &self.0
-    }
-
-    fn launch(&mut self, _: &Batch) -> Result<Launched, DeviceError> {
-        Err(gone())
-    }
-
-    fn sample(
-        &mut self,
-        _: Launched,
-        _: &[SampleRow],
-    ) -> Result<Vec<Result<Sampled, RowError>>, DeviceError> {
-        Err(gone())
     }
 }
 
@@ -192,6 +171,13 @@ impl Runner for Threaded {
         let mut state = self.state.borrow_mut();
         state.settle();
         state.runner.as_ref()?.meter()
+    }
+
+    /// So is one whose thread is gone.
+    fn is_lost(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.settle();
+        state.runner.as_ref().is_none_or(|runner| runner.is_lost())
     }
 
     fn usage(&self) -> Usage {

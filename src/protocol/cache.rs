@@ -47,6 +47,8 @@ named! {
         Bf16 = "bf16",
         /// 8 bits and one scale for each token and head.
         Int8 = "int8",
+        /// 8 bits as e4m3 (sign, 4 of exponent, 3 of mantissa) and one scale for each token and head.
+        Fp8 = "fp8",
     }
 }
 

@@ -100,6 +100,9 @@ pub struct MemoryPlan {
     pub workspace: u64,
     /// Host tier of the KV cache.
     pub host_kv_cache: u64,
+    /// The device has memory of its own, and the host tier takes nothing of it.
+    #[serde(default)]
+    pub own_memory: bool,
     /// What is left of `available`.
     pub left: u64,
 }

@@ -3,7 +3,7 @@ use super::json;
 use crate::base::{self, visible};
 use serde::Serialize;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What this machine offers to glassbox, what it lacks, and why.
 #[derive(Debug, Serialize)]
@@ -48,9 +48,54 @@ impl Memory {
 
 #[derive(Debug, Serialize)]
 pub struct DeviceRow {
-    pub name: &'static str,
+    /// As `--device` takes it; `cuda` where there is none.
+    pub name: String,
     pub usable: bool,
+    /// What it is, or why it cannot be used.
     pub reason: String,
+    #[serde(flatten)]
+    pub gpu: Option<GpuFacts>,
+}
+
+/// What the driver says of a GPU.
+#[derive(Debug, Serialize)]
+pub struct GpuFacts {
+    pub model: String,
+    /// `9.0`
+    pub compute_capability: String,
+    pub memory_free_bytes: u64,
+    pub memory_total_bytes: u64,
+    /// The newest CUDA that the driver knows: `12.4`.
+    pub driver_cuda_version: String,
+}
+
+impl DeviceRow {
+    fn cpu() -> Self {
+        let reason = "for everything that no GPU does".into();
+        Self { name: "cpu".into(), usable: true, reason, gpu: None }
+    }
+
+    pub fn gpu(ordinal: usize, gpu: GpuFacts) -> Self {
+        let reason = format!(
+            "{}, compute capability {}, {} of {} free, driver for CUDA {}",
+            gpu.model,
+            gpu.compute_capability,
+            gib(Some(gpu.memory_free_bytes)),
+            gib(Some(gpu.memory_total_bytes)),
+            gpu.driver_cuda_version,
+        );
+        Self { name: format!("cuda:{ordinal}"), usable: true, reason, gpu: Some(gpu) }
+    }
+
+    /// There is none, or the one of this number is of no use.
+    pub fn no_gpu(ordinal: Option<usize>, why: String) -> Self {
+        let name = ordinal.map_or_else(|| "cuda".into(), |ordinal| format!("cuda:{ordinal}"));
+        Self { name, usable: false, reason: why, gpu: None }
+    }
+}
+
+fn gib(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "unknown".into(), |b| format!("{:.1} GiB", b as f64 / (1u64 << 30) as f64))
 }
 
 #[derive(Debug, Serialize)]
@@ -69,8 +114,9 @@ pub struct Tool {
     pub used_for: &'static str,
 }
 
-/// Looks at the machine; the folders and tools are known to the caller.
+/// Looks at the machine; GPUs, folders and tools are known to the caller.
 pub fn doctor(
+    gpus: Vec<DeviceRow>,
     kernels: &str,
     threads: Option<usize>,
     config: PathBuf,
@@ -91,7 +137,7 @@ pub fn doctor(
             features: features(),
         },
         memory: Memory::now(),
-        devices: vec![cpu_device(), cuda_device(Path::new("/proc/driver/nvidia/version"))],
+        devices: std::iter::once(DeviceRow::cpu()).chain(gpus).collect(),
         kernels: kernels.to_owned(),
         threads: threads.unwrap_or(physical),
         config,
@@ -107,9 +153,6 @@ impl Doctor {
             return json::write_pretty(out, self);
         }
         let yes = |found: bool| if found { "ok" } else { "--" };
-        let gib = |bytes: Option<u64>| {
-            bytes.map_or_else(|| "unknown".into(), |b| format!("{:.1} GiB", b as f64 / (1u64 << 30) as f64))
-        };
         writeln!(out, "glassbox {} on {}", self.version, self.system)?;
         writeln!(
             out,
@@ -123,7 +166,7 @@ impl Doctor {
         writeln!(out, "memory   {} of {} available", gib(memory.available_bytes), gib(memory.total_bytes))?;
         writeln!(out, "kernels  {}, {}", visible(&self.kernels), counted(self.threads, "thread"))?;
         for device in &self.devices {
-            writeln!(out, "device   {} {}: {}", yes(device.usable), device.name, device.reason)?;
+            writeln!(out, "device   {} {}: {}", yes(device.usable), device.name, visible(&device.reason))?;
         }
         let exists = self.config.exists();
         let config = visible(&self.config.to_string_lossy()).into_owned();
@@ -150,18 +193,6 @@ impl Doctor {
         }
         Ok(())
     }
-}
-
-fn cpu_device() -> DeviceRow {
-    DeviceRow { name: "cpu", usable: true, reason: "where this version runs".into() }
-}
-
-fn cuda_device(driver: &Path) -> DeviceRow {
-    let reason = match driver.exists() {
-        true => "not used by this version, though an NVIDIA driver is here".into(),
-        false => format!("not used by this version; no NVIDIA driver here ({} is missing)", driver.display()),
-    };
-    DeviceRow { name: "cuda", usable: false, reason }
 }
 
 macro_rules! detected {
@@ -211,24 +242,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_gpu_has_a_reason() {
-        let none = cuda_device(Path::new("/nonexistent/version"));
-        assert!(!none.usable && none.reason.contains("no NVIDIA driver here"));
-        let here = cuda_device(Path::new("/"));
-        assert!(!here.usable && here.reason.contains("not used by this version"));
-    }
-
-    #[test]
     fn the_report_names_what_was_found_and_what_was_not() {
         let dir = |path: &str, models| ModelDir { path: path.into(), exists: models > 0, models };
         let dirs = vec![dir("/m", 0), dir("/one", 1)];
         let tools = vec![Tool { name: "pip", found: None, used_for: "fetching" }];
-        let found = doctor("AVX2", Some(3), "/nonexistent/config.toml".into(), dirs, None, tools);
+        let facts = GpuFacts {
+            model: "NVIDIA H100".into(),
+            compute_capability: "9.0".into(),
+            memory_free_bytes: 79 << 30,
+            memory_total_bytes: 80 << 30,
+            driver_cuda_version: "12.4".into(),
+        };
+        let gpus = vec![DeviceRow::gpu(0, facts), DeviceRow::no_gpu(Some(1), "too old".into())];
+        let found = doctor(gpus, "AVX2", Some(3), "/nonexistent/config.toml".into(), dirs, None, tools);
         let mut text = Vec::new();
         found.print(&mut text, false).unwrap();
         let text = String::from_utf8(text).unwrap();
         for line in [
             "kernels  AVX2, 3 threads",
+            "device   ok cuda:0: NVIDIA H100, compute capability 9.0, 79.0 GiB of 80.0 GiB free, driver for CUDA 12.4",
+            "device   -- cuda:1: too old",
             "models   -- /m (0 models)",
             "models   ok /one (1 model)",
             "hub      not used: offline",
@@ -241,6 +274,15 @@ mod tests {
         found.print(&mut json, true).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
         assert_eq!(json["threads"], 3);
-        assert_eq!(json["devices"][1]["usable"], false);
+        let [gpu, none] = [&json["devices"][1], &json["devices"][2]];
+        assert_eq!((&gpu["usable"], &gpu["compute_capability"]), (&true.into(), &"9.0".into()));
+        assert_eq!(
+            (&gpu["model"], &gpu["memory_free_bytes"]),
+            (&"NVIDIA H100".into(), &(79u64 << 30).into())
+        );
+        assert_eq!(
+            (&none["usable"], &none["reason"], &none["model"]),
+            (&false.into(), &"too old".into(), &().into())
+        );
     }
 }

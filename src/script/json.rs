@@ -17,6 +17,8 @@ use std::io::{self, Write};
 struct Report<'a> {
     model: &'a str,
     device: &'a str,
+    /// Why there; empty where that needs no words.
+    device_reason: &'a str,
     seed: Option<u64>,
     text: &'a str,
     reasoning: &'a str,
@@ -115,6 +117,7 @@ pub fn report(answer: &Answer, with_tokens: bool) -> impl Serialize + '_ {
     Report {
         model: &answer.info.name,
         device: &answer.info.device,
+        device_reason: &answer.info.device_reason,
         seed: answer.seed_of(0),
         text: &first.text,
         reasoning: &first.reasoning,
@@ -164,6 +167,7 @@ pub enum Line<'a> {
     Start {
         model: &'a str,
         device: &'a str,
+        device_reason: &'a str,
         prompt_tokens: usize,
         choices: usize,
     },

@@ -31,15 +31,18 @@ impl fmt::Display for MemoryRow {
             _ => format!("{:.1} MB", bytes as f64 / 1e6),
         };
         write!(f, "weights {} + workspace {}", mb(plan.weights), mb(plan.workspace))?;
-        if plan.host_kv_cache > 0 {
-            write!(f, " + KV cache on the host {}", mb(plan.host_kv_cache))?;
+        let host =
+            (plan.host_kv_cache > 0).then(|| format!("KV cache on the host {}", mb(plan.host_kv_cache)));
+        if let Some(host) = host.as_ref().filter(|_| !plan.own_memory) {
+            write!(f, " + {host}")?;
         }
         write!(f, " + KV cache {} ({kv_blocks} blocks of {block_size})", mb(plan.kv_cache))?;
         write!(f, ", context {context}")?;
-        match plan.available {
-            0 => Ok(()),
-            _ => write!(f, ", {} of {} left", mb(plan.left), mb(plan.available)),
+        if plan.available > 0 {
+            write!(f, ", {} of {} left", mb(plan.left), mb(plan.available))?;
         }
+        // Of another memory than the sum before it.
+        host.filter(|_| plan.own_memory).map_or(Ok(()), |host| write!(f, "; {host}"))
     }
 }
 
@@ -55,8 +58,15 @@ mod tests {
             kv_cache: 755_300_000,
             workspace: 34_200_000,
             host_kv_cache: 0,
+            own_memory: false,
             left: 21_222_900_000,
         };
+        let apart = MemoryPlan { host_kv_cache: 2_000_000_000, own_memory: true, ..plan };
+        let row = MemoryRow::Planned { plan: apart, kv_blocks: 2048, block_size: 16, context: 8192 };
+        assert!(
+            row.to_string().ends_with("21.22 GB of 22.11 GB left; KV cache on the host 2.00 GB"),
+            "{row}"
+        );
         let row = MemoryRow::Planned { plan, kv_blocks: 2048, block_size: 16, context: 8192 };
         assert_eq!(
             row.to_string(),

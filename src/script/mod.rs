@@ -36,7 +36,7 @@ mod status;
 mod tests;
 
 pub use calls::{ToolRunner, answer_with_tools};
-pub use doctor::{Doctor, ModelDir, Tool, doctor, physical_cores};
+pub use doctor::{DeviceRow, Doctor, GpuFacts, ModelDir, Tool, doctor, physical_cores};
 pub use input::{Stdin, assemble, decode, read_file, split_words};
 pub use inspect::{
     GrammarReport, Piece, TensorRow, logits, print_grammar, print_logits, print_tensors, print_tokens,

@@ -158,6 +158,7 @@ impl<O: Write, E: Write> Printer<O, E> {
             Event::Accepted { prompt_tokens, .. } => Line::Start {
                 model: &answer.info.name,
                 device: &answer.info.device,
+                device_reason: &answer.info.device_reason,
                 prompt_tokens: *prompt_tokens,
                 choices: answer.choices.len(),
             },

@@ -89,6 +89,7 @@ fn json_output_is_one_object_with_every_promised_field() {
         [
             "model",
             "device",
+            "device_reason",
             "seed",
             "text",
             "reasoning",

@@ -14,7 +14,7 @@ fn wrong_usage_is_2_and_names_the_flag() {
         (&["run", "hi", "--top-p", "2"], "'--top-p <P>': top_p must be a number from 0 to 1, not 2"),
         (&["run", "hi", "--top-p", "0"], "top_p must be above 0"),
         (&["run", "hi", "--seed", "-3"], "seed must be a whole number"),
-        (&["run", "hi", "--device", "cuda"], "this version runs on the CPU"),
+        (&["run", "hi", "--device", "gpu"], "device must be auto, cpu, cuda or cuda:N, not \"gpu\""),
         (&["run", "hi", "--choices", "0"], "--choices"),
         (&["run", "hi", "--logprobs", "3"], "--logprobs needs --json"),
         (&["run", "hi", "--steps"], "--steps needs --output-format ndjson"),
@@ -297,11 +297,13 @@ fn doctor_and_paths_report_as_text_and_as_json() {
         (&report["devices"][0]["name"], &report["devices"][0]["usable"]),
         (&"cpu".into(), &true.into())
     );
-    assert_eq!(report["devices"][1]["name"], "cuda");
+    let gpu = &report["devices"][1];
+    assert!(gpu["name"].as_str().unwrap().starts_with("cuda") && gpu["reason"].is_string(), "{gpu}");
     assert!(report["threads"].as_u64().unwrap() >= 1);
     let text = home.run(&["doctor"]).good();
     assert!(
-        text.contains("-- cuda: not used by this version") && text.contains("(not contacted now)"),
+        text.contains(&format!("cuda{}", gpu["name"].as_str().unwrap().trim_start_matches("cuda")))
+            && text.contains("(not contacted now)"),
         "{text}"
     );
     let output = home.command(&["doctor"]).env("GLASSBOX_OFFLINE", "true").output().unwrap();

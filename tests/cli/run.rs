@@ -64,6 +64,7 @@ fn the_json_object_has_every_promised_field_and_true_numbers() {
         [
             "model",
             "device",
+            "device_reason",
             "seed",
             "text",
             "reasoning",

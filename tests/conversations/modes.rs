@@ -242,7 +242,7 @@ pub fn layouts() -> Vec<Mode> {
             .part(at, 4)
             .seen(happened)
     });
-    let dtypes = [KvCacheDtype::Bf16, KvCacheDtype::Int8].into_iter().flat_map(|dtype| {
+    let dtypes = [KvCacheDtype::Bf16, KvCacheDtype::Int8, KvCacheDtype::Fp8].into_iter().flat_map(|dtype| {
         PrefixCache::ALL.iter().map(move |cache| {
             let mode = Mode::plain(format!("{dtype}, {cache}"))
                 .with(|s| (s.kv_cache_dtype, s.prefix_cache) = (dtype, *cache))

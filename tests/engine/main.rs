@@ -21,6 +21,7 @@ mod endings;
 mod groups;
 mod guided;
 mod harness;
+mod lost;
 mod overlap;
 mod policies;
 mod priority;

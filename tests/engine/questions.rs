@@ -244,7 +244,7 @@ fn threads_count_while_the_engine_stands() {
 #[test]
 fn without_a_model_every_question_is_answered_with_the_reason() {
     let failed = Failure::new(FailureKind::Model, "no such file");
-    let mut handle = spawn(settings(), Clock::wall(), move |_| Err(failed));
+    let mut handle = spawn(settings(), Clock::wall(), move |_| Err(failed.clone()));
     let what = Counted::Texts(vec!["x".into()]);
     handle.commands.send(Command::Count(Box::new(Count { ticket: 1, what }))).unwrap();
     let asked = WhatIf { seq: SeqId::default(), index: 0, params: greedy() };
@@ -454,7 +454,8 @@ fn next_limits(handle: &mut Handle) -> Result<DeviceLimits, String> {
 fn limits_are_measured_only_while_nothing_runs_and_told_again_at_once() {
     let (begun, begins) = std::sync::mpsc::channel();
     let mut handle = spawn(settings(), Clock::wall(), move |_| {
-        let (runner, text) = (Box::new(Measured { runner: babbler(), begun }), Arc::new(TextModel::bytes()));
+        let (runner, text) =
+            (Box::new(Measured { runner: babbler(), begun: begun.clone() }), Arc::new(TextModel::bytes()));
         Ok(Opened { runner, text, info: ModelInfo::default(), memory: MemoryPlan::default() })
     });
     handle.commands.send(Command::MeasureLimits).unwrap();

@@ -19,7 +19,7 @@ fn opened(runner: Scripted) -> Opened {
     }
 }
 
-fn host(runner: impl FnOnce() -> Scripted + Send + 'static) -> Handle {
+fn host(runner: impl Fn() -> Scripted + Send + 'static) -> Handle {
     spawn(settings(), Clock::wall(), move |_| Ok(opened(runner())))
 }
 

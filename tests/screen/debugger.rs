@@ -256,6 +256,7 @@ fn the_kv_panel_shows_tiers_memory_sharing_and_what_just_happened() {
             kv_cache: 755_000_000,
             workspace: 40_000_000,
             host_kv_cache: 1 << 30,
+            own_memory: false,
             left: 6_500_000_000,
         };
         desk.say("/parallel 3 Why?");

@@ -172,10 +172,21 @@ fn as_stored(dtype: CacheDtype, x: &[f32]) -> Vec<f64> {
             let scale = x.iter().fold(0f32, |m, x| m.max(x.abs())) / 127.0;
             x.iter().map(|x| f64::from((x * (1.0 / scale)).round_ties_even()) * f64::from(scale)).collect()
         }
+        CacheDtype::Fp8 => {
+            let scale = x.iter().fold(0f32, |m, x| m.max(x.abs())) / 448.0;
+            x.iter().map(|x| e4m3(x * (1.0 / scale)) * f64::from(scale)).collect()
+        }
     }
 }
 
-const DTYPES: [CacheDtype; 3] = [CacheDtype::F16, CacheDtype::Bf16, CacheDtype::Int8];
+/// The nearest number of four significant bits, none finer than 2^-9.
+fn e4m3(x: f32) -> f64 {
+    let x = f64::from(x).clamp(-448.0, 448.0);
+    let step = 2f64.powf(x.abs().log2().floor().max(-6.0) - 3.0);
+    (x / step).round_ties_even() * step
+}
+
+const DTYPES: [CacheDtype; 4] = [CacheDtype::F16, CacheDtype::Bf16, CacheDtype::Int8, CacheDtype::Fp8];
 
 fn worst(ours: &[f32], expected: &[f64]) -> f64 {
     assert_eq!(ours.len(), expected.len());
@@ -202,8 +213,8 @@ fn attention_equals_the_textbook_over_a_poisoned_cache() {
     }
 }
 
-/// A byte is within half a step, 1/254 of its token's largest number, here 1; bf16 within 1/512 of the
-/// number itself. Errors of both signs mostly cancel in sums of 64 products, and in values that are
+/// A byte is within half a step, 1/254 of its token's largest number, here 1; bf16 within 1/512 and
+/// e4m3 within 1/16 of the number itself. Errors of both signs mostly cancel in sums of 64 products, and in values that are
 /// means over hundreds of tokens.
 #[test]
 fn bytes_come_close_to_f16() {
@@ -211,7 +222,7 @@ fn bytes_come_close_to_f16() {
     let attending = Attending::new((4, 2, 64), None, &[300], &mut random);
     let exact = attending.run(Cut::on(Isa::detect())).iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
     let size = (exact.iter().map(|x| x * x).sum::<f64>() / exact.len() as f64).sqrt();
-    for (dtype, most) in [(CacheDtype::Bf16, 0.005), (CacheDtype::Int8, 0.012)] {
+    for (dtype, most) in [(CacheDtype::Bf16, 0.005), (CacheDtype::Int8, 0.012), (CacheDtype::Fp8, 0.05)] {
         let error = worst(&attending.run(Cut { dtype, ..Cut::on(Isa::detect()) }), &exact);
         println!("{dtype:?}: {error:.5} at worst from f16, where values are {size:.5} in the mean");
         assert!(error > 0.0 && error < most, "{dtype:?}: {error}");
@@ -370,7 +381,8 @@ const SMALL: CacheShape =
 
 #[test]
 fn a_block_is_copied_or_moved_whole_and_nothing_else_changes() {
-    for (block_size, dtype) in [(16, CacheDtype::F16), (5, CacheDtype::Bf16), (7, CacheDtype::Int8)] {
+    let shapes = [(16, CacheDtype::F16), (5, CacheDtype::Bf16), (7, CacheDtype::Int8), (9, CacheDtype::Fp8)];
+    for (block_size, dtype) in shapes {
         let mut cpu = Cpu::new(Some(1));
         let shape = CacheShape { block_size, dtype, ..SMALL };
         let mut cache = cpu.cache(shape).unwrap();

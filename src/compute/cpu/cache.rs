@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! one layer:  [block][kv head]( K [head_dim][block_size] | V [block_size][head_dim] )
-//! int8:       [block][kv head]( K, V as above            | scales of K [block_size] | of V [block_size] )
+//! int8, fp8:  [block][kv head]( K, V as above            | scales of K [block_size] | of V [block_size] )
 //! ```
 //!
 //! Keys lie transposed in their block: one load is 16 tokens' worth of one dimension, so scores need
@@ -96,6 +96,8 @@ pub(super) trait Element {
     const BYTES: usize;
     /// Numbers are multiples of their token's scale.
     const SCALED: bool = false;
+    /// The largest number there is: what the scale makes of a token's largest.
+    const LARGEST: f32 = 1.0;
 
     /// # Safety
     /// 16 elements are readable at `p`, and the instruction set is there.
@@ -109,6 +111,7 @@ pub(super) trait Element {
 pub(super) struct F16;
 pub(super) struct Bf16;
 pub(super) struct Int8;
+pub(super) struct Fp8;
 
 impl Element for F16 {
     const BYTES: usize = 2;
@@ -143,6 +146,7 @@ impl Element for Bf16 {
 impl Element for Int8 {
     const BYTES: usize = 1;
     const SCALED: bool = true;
+    const LARGEST: f32 = 127.0;
 
     #[inline(always)]
     unsafe fn load<S: Simd>(p: *const u8) -> S::F {
@@ -155,6 +159,23 @@ impl Element for Int8 {
         unsafe {
             S::store_i8(p.cast(), x);
         }
+    }
+}
+
+impl Element for Fp8 {
+    const BYTES: usize = 1;
+    const SCALED: bool = true;
+    const LARGEST: f32 = 448.0;
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        // SAFETY: the caller's; no alignment is asked for.
+        unsafe { S::load_e4m3(p) }
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(p: *mut u8, x: S::F) {
+        // SAFETY: as above.
+        unsafe { S::store_e4m3(p, x) }
     }
 }
 
@@ -173,6 +194,7 @@ unsafe fn store_kernel<S: Simd>(part: &mut [u8], shape: CacheShape, offset: usiz
             CacheDtype::F16 => store_as::<S, F16>(part, shape, offset, k, v),
             CacheDtype::Bf16 => store_as::<S, Bf16>(part, shape, offset, k, v),
             CacheDtype::Int8 => store_as::<S, Int8>(part, shape, offset, k, v),
+            CacheDtype::Fp8 => store_as::<S, Fp8>(part, shape, offset, k, v),
         }
     }
 }
@@ -195,7 +217,7 @@ unsafe fn store_as<S: Simd, E: Element>(
     // SAFETY: `head_dim` is a multiple of 16, so 16 elements lie at each `d`.
     unsafe {
         let (k_scale, v_scale) = match E::SCALED {
-            true => (largest::<S>(k) / 127.0, largest::<S>(v) / 127.0),
+            true => (largest::<S>(k) / E::LARGEST, largest::<S>(v) / E::LARGEST),
             false => (1.0, 1.0),
         };
         let take = |x: &[f32], d: usize, inverse: f32| match E::SCALED {

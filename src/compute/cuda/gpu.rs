@@ -149,6 +149,10 @@ impl Gpu {
         })
     }
 
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
     /// Before anything is asked of the driver on a thread.
     pub(super) fn bind(&self) -> Result<()> {
         self.context.bind_to_thread().map_err(failed("using the device on this thread"))

@@ -225,12 +225,17 @@ fn ready(app: &mut App, info: Box<ModelInfo>, effects: &mut Vec<Effect>) {
         if info.device_reason.is_empty() { String::new() } else { format!(": {}", info.device_reason) };
     let kv = format!("{} KV blocks of {}", format::count(info.kv_blocks as u64), info.block_size);
     let context = format::count(info.context_length as u64);
-    let took = format::millis(info.load_ms);
+    // The same model a second time: its device failed and was opened again, or another one was.
+    let goes_on = app.ready().is_some_and(|before| before.path == info.path);
+    let how = match goes_on {
+        true => "goes on".to_owned(),
+        false => format!("ready in {}", format::millis(info.load_ms)),
+    };
     app.chat.note(
-        Level::Good,
-        format!("{} ready in {took} · {}{reason} · context {context} · {kv}", info.name, info.device),
+        if goes_on { Level::Info } else { Level::Good },
+        format!("{} {how} · {}{reason} · context {context} · {kv}", info.name, info.device),
     );
-    if !info.has_chat_template {
+    if !goes_on && !info.has_chat_template {
         app.chat.note(
             Level::Info,
             format!("{} has no chat template: it goes on from what you write, turn by turn", info.name),

@@ -96,6 +96,19 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
         }
     }
     #[inline(always)]
+    unsafe fn load_e4m3(p: *const u8) -> F {
+        unsafe {
+            // Bits of f16 that are 2^8 times smaller; the byte's sign, widened, is one bit too many.
+            let wide = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(_mm_loadu_si128(p.cast())));
+            let bits = _mm256_and_si256(wide, _mm256_set1_epi16(0xbf80_u16 as i16));
+            let scale = _mm256_set1_ps(256.0);
+            [
+                _mm256_mul_ps(_mm256_cvtph_ps(_mm256_castsi256_si128(bits)), scale),
+                _mm256_mul_ps(_mm256_cvtph_ps(_mm256_extracti128_si256::<1>(bits)), scale),
+            ]
+        }
+    }
+    #[inline(always)]
     unsafe fn add(a: F, b: F) -> F {
         both!(_mm256_add_ps(a, b))
     }

@@ -65,6 +65,15 @@ impl Simd for Avx512 {
         unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
     }
     #[inline(always)]
+    unsafe fn load_e4m3(p: *const u8) -> __m512 {
+        unsafe {
+            // As AVX2 does.
+            let wide = _mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(_mm_loadu_si128(p.cast())));
+            let bits = _mm256_and_si256(wide, _mm256_set1_epi16(0xbf80_u16 as i16));
+            _mm512_mul_ps(_mm512_cvtph_ps(bits), _mm512_set1_ps(256.0))
+        }
+    }
+    #[inline(always)]
     unsafe fn add(a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_add_ps(a, b) }
     }

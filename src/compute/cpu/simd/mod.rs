@@ -129,6 +129,8 @@ pub(super) trait Simd: Copy {
     unsafe fn store_bf16(p: *mut u16, x: Self::F);
     unsafe fn load_u8(p: *const u8) -> Self::F;
     unsafe fn load_i8(p: *const i8) -> Self::F;
+    /// Bytes as e4m3. The two that are not a number, which nobody stores, are read as 480.
+    unsafe fn load_e4m3(p: *const u8) -> Self::F;
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
@@ -146,6 +148,17 @@ pub(super) trait Simd: Copy {
     unsafe fn largest(a: Self::F) -> f32;
     /// Rounds to the nearest (ties to even), clamps to a byte, stores 16 of them, returns their sum.
     unsafe fn store_i8(p: *mut i8, a: Self::F) -> i32;
+
+    /// To the nearest e4m3, ties to even; what is too large becomes the largest, 448.
+    #[inline(always)]
+    unsafe fn store_e4m3(p: *mut u8, a: Self::F) {
+        let mut x = [0.0; 16];
+        // SAFETY: the caller has the instruction set, and 16 bytes are writable.
+        unsafe {
+            Self::store(x.as_mut_ptr(), a);
+            p.cast::<[u8; 16]>().write_unaligned(x.map(to_e4m3));
+        }
+    }
 
     unsafe fn to_f32(a: Self::I) -> Self::F;
     unsafe fn splat_i32(x: i32) -> Self::I;
@@ -195,6 +208,21 @@ pub(super) trait Simd: Copy {
             Self::scale_by_power(p, n)
         }
     }
+}
+
+/// Without a branch, so that compilers make vectors of it.
+#[inline(always)]
+fn to_e4m3(x: f32) -> u8 {
+    /// Below it numbers are multiples of 2^-9.
+    const LEAST_NORMAL: f32 = 0.015_625;
+    /// Its neighbours are 2^-9 apart: an addition rounds as is wanted.
+    const ROUNDER: f32 = 16384.0;
+    let (sign, size) = ((x.to_bits() >> 24) as u8 & 0x80, x.abs().min(448.0));
+    let small = (size + ROUNDER).to_bits().wrapping_sub(ROUNDER.to_bits());
+    let bits = size.to_bits();
+    // 20 of f32's 23 bits of mantissa go, and the exponent counts from -7 instead of -127.
+    let normal = ((bits + 0x7_ffff + (bits >> 20 & 1)) >> 20).wrapping_sub(120 << 3);
+    sign | if size < LEAST_NORMAL { small } else { normal } as u8
 }
 
 /// Compiles a generic kernel for every instruction set and defines a safe function that runs the
@@ -313,6 +341,89 @@ mod tests {
         }
     }
 
+    unsafe fn to_e4m3_kernel<S: Simd>(x: &[f32; 16]) -> [u8; 16] {
+        let mut out = [0; 16];
+        // SAFETY: both arrays have 16 elements.
+        unsafe { S::store_e4m3(out.as_mut_ptr(), S::load(x.as_ptr())) };
+        out
+    }
+    simd_fn! { fn to_e4m3s(x: &[f32; 16]) -> [u8; 16] = to_e4m3_kernel; }
+
+    unsafe fn of_e4m3_kernel<S: Simd>(bytes: &[u8; 16]) -> [f32; 16] {
+        let mut out = [0.0; 16];
+        // SAFETY: both arrays have 16 elements.
+        unsafe { S::store(out.as_mut_ptr(), S::load_e4m3(bytes.as_ptr())) };
+        out
+    }
+    simd_fn! { fn of_e4m3s(bytes: &[u8; 16]) -> [f32; 16] = of_e4m3_kernel; }
+
+    /// As the format's table says (Micikevicius et al. 2022, table 1).
+    fn e4m3(byte: u8) -> f64 {
+        let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f64::from(byte & 7));
+        let size = match exponent {
+            0 => mantissa / 8.0 * 2f64.powi(-6),
+            e => (1.0 + mantissa / 8.0) * 2f64.powi(e - 7),
+        };
+        if byte & 0x80 == 0 { size } else { -size }
+    }
+
+    #[test]
+    fn every_byte_is_the_number_it_stands_for_and_is_written_again() {
+        let numbers = (0..=255u8).filter(|byte| byte & 0x7f != 0x7f).collect::<Vec<_>>();
+        for isa in Isa::available() {
+            for bytes in numbers.chunks(16) {
+                let bytes: [u8; 16] = std::array::from_fn(|i| bytes[i.min(bytes.len() - 1)]);
+                let read = of_e4m3s(isa, &bytes);
+                assert_eq!(read.map(f64::from), bytes.map(e4m3), "{}", isa.name());
+                assert_eq!(to_e4m3s(isa, &read), bytes, "{}", isa.name());
+            }
+        }
+    }
+
+    /// Numbers at, beside and between all neighbours: the nearer one, of two as near the even one.
+    #[test]
+    fn e4m3_rounds_to_the_nearest_and_saturates() {
+        for isa in Isa::available() {
+            for byte in 0..0x7eu8 {
+                let (low, high) = (e4m3(byte), e4m3(byte + 1));
+                let middle = f64::midpoint(low, high) as f32;
+                let even = byte + (byte & 1);
+                let cases = [
+                    (low as f32, byte),
+                    (middle.next_down(), byte),
+                    (middle, even),
+                    (middle.next_up(), byte + 1),
+                ];
+                for (x, right) in cases {
+                    let ours = to_e4m3s(isa, &std::array::from_fn(|i| if i % 2 == 0 { x } else { -x }));
+                    assert_eq!(ours[..2], [right, right | 0x80], "{x} on {}", isa.name());
+                }
+            }
+            let large = to_e4m3s(
+                isa,
+                &[
+                    448.0,
+                    448.1,
+                    464.0,
+                    1e9,
+                    f32::INFINITY,
+                    -449.0,
+                    1e-9,
+                    -0.0,
+                    0.0,
+                    1.0,
+                    1.0,
+                    1.0,
+                    1.0,
+                    1.0,
+                    1.0,
+                    1.0,
+                ],
+            );
+            assert_eq!(large[..9], [0x7e, 0x7e, 0x7e, 0x7e, 0x7e, 0xfe, 0, 0x80, 0], "{}", isa.name());
+        }
+    }
+
     unsafe fn primitives_kernel<S: Simd>(x: &[f32; 16], bytes: &[u8; 64]) -> Vec<f64> {
         let mut out = Vec::new();
         let (mut f, mut b, mut h, mut i8s) = ([0f32; 16], [0u8; 64], [0u16; 16], [0i8; 16]);
@@ -333,6 +444,9 @@ mod tests {
             keep(S::load_u8(bytes.as_ptr()), &mut out);
             keep(S::load_i8(bytes.as_ptr().cast()), &mut out);
             keep(S::load_bf16(bytes.as_ptr().cast()), &mut out);
+            keep(S::load_e4m3(bytes.as_ptr()), &mut out);
+            S::store_e4m3(b.as_mut_ptr(), v);
+            keep(S::load_e4m3(b.as_ptr()), &mut out);
             S::store_f16(h.as_mut_ptr(), v);
             keep(S::load_f16(h.as_ptr()), &mut out);
             S::store_bf16(h.as_mut_ptr(), v);
