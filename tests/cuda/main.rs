@@ -6,6 +6,7 @@
 mod faults;
 mod blocks;
 mod embed;
+mod gemv;
 mod harness;
 mod limits;
 mod mutations;

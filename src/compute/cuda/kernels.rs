@@ -11,6 +11,7 @@ use std::ffi::CString;
 /// A module for each `.cu` file.
 pub(super) const MODULES: &[(&str, &str)] = &[
     ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
+    ("gemv", include_str!("../../../kernels/ptx/gemv.ptx")),
     ("limits", include_str!("../../../kernels/ptx/limits.ptx")),
     ("repack", include_str!("../../../kernels/ptx/repack.ptx")),
     ("rows", include_str!("../../../kernels/ptx/rows.ptx")),

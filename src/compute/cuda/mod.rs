@@ -8,6 +8,7 @@
 //! | `graphs` | passes that are queued as one graph |
 //! | `limits` | what the device can do at most |
 //! | `embed` | token embeddings |
+//! | `gemv` | matrices times one to eight rows |
 //! | `load` | from a file to the device |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `step` | one step's work as the kernels read it |
@@ -17,6 +18,7 @@
 //! stand-in for it (`kernels/emulator`).
 
 pub mod embed;
+pub mod gemv;
 mod gpu;
 mod kernels;
 pub mod limits;
