@@ -3,5 +3,8 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
+mod decode;
 mod harness;
+mod kv;
+mod paged;
 mod rows;

@@ -8,7 +8,11 @@ use std::collections::HashMap;
 use std::ffi::CString;
 
 /// A module for each `.cu` file.
-pub(super) const MODULES: &[(&str, &str)] = &[("rows", include_str!("../../../kernels/ptx/rows.ptx"))];
+pub(super) const MODULES: &[(&str, &str)] = &[
+    ("decode", include_str!("../../../kernels/ptx/decode.ptx")),
+    ("kv", include_str!("../../../kernels/ptx/kv.ptx")),
+    ("rows", include_str!("../../../kernels/ptx/rows.ptx")),
+];
 
 #[derive(Default)]
 pub(super) struct Kernels {

@@ -6,13 +6,17 @@
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
 //! | `rows` | rows of activations made ready, added, gathered |
+//! | `kv` | keys and values: made ready, stored, copied by blocks |
+//! | `decode` | attention of single new tokens |
 //! | `step` | one step's work as the kernels read it |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
+pub mod decode;
 mod gpu;
 mod kernels;
+pub mod kv;
 mod open;
 pub mod rows;
 pub mod step;
