@@ -11,6 +11,8 @@
 //! | `gemv` | matrices times one to eight rows |
 //! | `load` | from a file to the device |
 //! | `rows` | rows of activations made ready, added, gathered |
+//! | `kv` | keys and values: made ready, stored, copied by blocks |
+//! | `decode` | attention of single new tokens |
 //! | `step` | one step's work as the kernels read it |
 //! | `weights` | matrices: a file's blocks as planes |
 //!
@@ -23,6 +25,10 @@ mod gpu;
 mod kernels;
 pub mod limits;
 mod load;
+pub mod decode;
+mod gpu;
+mod kernels;
+pub mod kv;
 mod open;
 pub mod rows;
 pub mod step;
