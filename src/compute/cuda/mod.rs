@@ -5,6 +5,7 @@
 //! | `open` | whether there is a device, and why not |
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
+//! | `prefill` | attention of several rows of a sequence |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `step` | one step's work as the kernels read it |
 //!
@@ -14,6 +15,7 @@
 mod gpu;
 mod kernels;
 mod open;
+pub mod prefill;
 pub mod rows;
 pub mod step;
 
