@@ -14,5 +14,6 @@ mod decode;
 mod harness;
 mod kv;
 mod paged;
+mod prefill;
 mod rows;
 mod weights;

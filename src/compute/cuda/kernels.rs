@@ -15,6 +15,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("gemv", include_str!("../../../kernels/ptx/gemv.ptx")),
     ("kv", include_str!("../../../kernels/ptx/kv.ptx")),
     ("limits", include_str!("../../../kernels/ptx/limits.ptx")),
+    ("prefill", include_str!("../../../kernels/ptx/prefill.ptx")),
     ("repack", include_str!("../../../kernels/ptx/repack.ptx")),
     ("rows", include_str!("../../../kernels/ptx/rows.ptx")),
 ];

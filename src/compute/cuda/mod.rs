@@ -10,6 +10,7 @@
 //! | `embed` | token embeddings |
 //! | `gemv` | matrices times one to eight rows |
 //! | `load` | from a file to the device |
+//! | `prefill` | attention of several rows of a sequence |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `kv` | keys and values: made ready, stored, copied by blocks |
 //! | `decode` | attention of single new tokens |
@@ -30,6 +31,7 @@ mod gpu;
 mod kernels;
 pub mod kv;
 mod open;
+pub mod prefill;
 pub mod rows;
 pub mod step;
 pub mod weights;
