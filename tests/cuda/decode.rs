@@ -2,9 +2,10 @@ use crate::harness::{Numbers, close, get, in_every_order, put, room};
 use crate::paged::{Bytes, ELEMENTS, Slot, e4m3, step, words};
 use glassbox::compute::Span;
 use glassbox::compute::cuda::decode::{self, Attention, workspace_bytes};
-use glassbox::compute::cuda::kv::{Cache, Element, Place, Shape};
+use glassbox::compute::cuda::kv::{Cache, Place};
 use glassbox::compute::cuda::step::Work;
 use glassbox::compute::cuda::{Gpu, Memory};
+use glassbox::compute::{CacheDtype, CacheShape};
 
 /// Sums of products and of exponentials in f32, where the twin has f64; a GPU's exponential is good to
 /// two units in the last place of scores, which are below 8.
@@ -16,7 +17,7 @@ const NO_BLOCK: u32 = 0x00ff_ffff;
 
 #[derive(Clone, Debug)]
 struct Case {
-    element: Element,
+    dtype: CacheDtype,
     dim: usize,
     kv_heads: usize,
     /// Query heads of each kv head.
@@ -40,10 +41,10 @@ struct Sequences {
 
 impl Sequences {
     fn new(case: Case) -> Self {
-        let Case { dim, kv_heads, group, block_size, element, window, .. } = case;
+        let Case { dim, kv_heads, group, block_size, dtype, window, .. } = case;
         let mut numbers = Numbers::new((dim * group + block_size) as u64);
         let blocks: usize = case.contexts.iter().map(|n| n.div_ceil(block_size)).sum();
-        let shape = Shape { blocks: blocks + 1, block_size, kv_heads, head_dim: dim, element };
+        let shape = CacheShape { blocks: blocks + 1, block_size, kv_heads, head_dim: dim, dtype };
         // Blocks from all over the cache, in no order.
         let mut free: Vec<u32> = (1..=blocks as u32).collect();
         (1..free.len()).rev().for_each(|i| free.swap(i, numbers.below(i + 1)));
@@ -185,7 +186,7 @@ const DIMS: [usize; 11] = [16, 32, 48, 64, 80, 96, 112, 128, 192, 256, 512];
 const GROUPS: [usize; 9] = [1, 4, 8, 16, 3, 7, 2, 12, 5];
 const CONTEXTS: [usize; 8] = [1, 15, 16, 17, 127, 128, 129, 300];
 const SIMPLE: Case = Case {
-    element: Element::F16,
+    dtype: CacheDtype::F16,
     dim: 64,
     kv_heads: 1,
     group: 1,
@@ -202,14 +203,14 @@ fn attention_equals_the_textbook() {
     let mut n = 0;
     let mut cases = Vec::new();
     for dim in DIMS {
-        for element in ELEMENTS {
+        for dtype in ELEMENTS {
             let contexts = if n % 4 == 0 { CONTEXTS.to_vec() } else { vec![CONTEXTS[n % 8], 140] };
             let group = GROUPS[n % 9];
             let kv_heads = 1 + usize::from(dim < 100 && group < 8);
             let block_size = [16, 32, 1, 17][n / 2 % 4];
             let cap = (n % 3 == 1).then_some(5.0);
             let case =
-                Case { element, dim, kv_heads, group, block_size, cap, sinks: n % 5 < 2, contexts, ..SIMPLE };
+                Case { dtype, dim, kv_heads, group, block_size, cap, sinks: n % 5 < 2, contexts, ..SIMPLE };
             cases.push(Sequences::new(case));
             n += 1;
         }
@@ -222,10 +223,10 @@ fn attention_equals_the_textbook() {
 fn a_window_hides_what_is_before() {
     let mut cases = Vec::new();
     for (n, window) in [1, 16, 100, 128, 129, 1000].into_iter().enumerate() {
-        let (element, block_size) = (ELEMENTS[n % 4], [16, 17, 1, 32][n % 4]);
+        let (dtype, block_size) = (ELEMENTS[n % 4], [16, 17, 1, 32][n % 4]);
         let contexts = vec![1, 127, 128, 129, 300];
         let (dim, group) = ([32, 256, 64, 80][n % 4], [1, 4][n % 2]);
-        let case = Case { element, dim, group, block_size, window: Some(window), contexts, ..SIMPLE };
+        let case = Case { dtype, dim, group, block_size, window: Some(window), contexts, ..SIMPLE };
         cases.push(Sequences::new(Case { sinks: n % 2 == 0, ..case }));
     }
     in_every_order(|gpu| cases.iter().for_each(|case| case.check(gpu)));
@@ -237,7 +238,7 @@ fn long_pasts_are_cut_into_longer_slots() {
     let case = Case { dim: 16, block_size: 256, contexts: vec![64 * 128, 64 * 128 + 1, 17_000], ..SIMPLE };
     let cases = [
         Sequences::new(case.clone()),
-        Sequences::new(Case { window: Some(9000), element: Element::Int8, contexts: vec![17_000], ..case }),
+        Sequences::new(Case { window: Some(9000), dtype: CacheDtype::Int8, contexts: vec![17_000], ..case }),
     ];
     in_every_order(|gpu| cases.iter().for_each(|case| case.check(gpu)));
 }
@@ -246,10 +247,10 @@ fn long_pasts_are_cut_into_longer_slots() {
 #[test]
 fn bytes_are_read_exactly() {
     in_every_order(|gpu| {
-        for (element, group) in
-            [(Element::Fp8, 1), (Element::Fp8, 8), (Element::Int8, 4), (Element::Int8, 16)]
+        for (dtype, group) in
+            [(CacheDtype::Fp8, 1), (CacheDtype::Fp8, 8), (CacheDtype::Int8, 4), (CacheDtype::Int8, 16)]
         {
-            let case = Case { element, dim: 256, group, contexts: vec![1], ..SIMPLE };
+            let case = Case { dtype, dim: 256, group, contexts: vec![1], ..SIMPLE };
             let mut one = Sequences::new(case);
             let slot = Slot { block: one.tables[0][0] as usize, head: 0, offset: 0, value: true };
             let codes: Vec<u8> = (0..=255).map(|code| if code & 0x7f == 0x7f { 0 } else { code }).collect();
@@ -257,8 +258,8 @@ fn bytes_are_read_exactly() {
             one.cache.bytes[at].copy_from_slice(&codes);
             let at = one.cache.scale(slot).unwrap();
             one.cache.bytes[at].copy_from_slice(&1f32.to_ne_bytes());
-            let value = |code: &u8| match element {
-                Element::Fp8 => e4m3(*code),
+            let value = |code: &u8| match dtype {
+                CacheDtype::Fp8 => e4m3(*code),
                 _ => f32::from(*code as i8),
             };
             let wanted: Vec<f32> = codes.iter().map(value).collect();
@@ -272,15 +273,15 @@ fn bytes_are_read_exactly() {
 #[test]
 fn what_is_no_number_stays_none() {
     in_every_order(|gpu| {
-        for (element, value) in ELEMENTS.into_iter().flat_map(|e| [(e, false), (e, true)]) {
-            let case = Case { element, dim: 32, group: 2, contexts: vec![140, 30], ..SIMPLE };
+        for (dtype, value) in ELEMENTS.into_iter().flat_map(|e| [(e, false), (e, true)]) {
+            let case = Case { dtype, dim: 32, group: 2, contexts: vec![140, 30], ..SIMPLE };
             let mut two = Sequences::new(case);
             let slot = Slot { block: two.tables[0][0] as usize, head: 0, offset: 5, value };
             let at = two.cache.scale(slot).unwrap_or(two.cache.elements(slot));
             two.cache.bytes[at].fill(0xff);
             let spans = [two.span(0, 0), two.span(1, 1)];
             let got = two.run(gpu, &two.cache.put(gpu), &spans, &two.qkv, 0);
-            assert!(got[..64].iter().all(|x| x.is_nan()), "{element:?} {value}");
+            assert!(got[..64].iter().all(|x| x.is_nan()), "{dtype:?} {value}");
             close("the other row", &got[64..], &two.twin(1), SUMS);
         }
         let mut one = Sequences::new(Case { dim: 32, group: 2, contexts: vec![140], ..SIMPLE });

@@ -1,9 +1,10 @@
 use crate::harness::{Numbers, close, get, in_every_order, put};
 use crate::paged::{Bytes, ELEMENTS, Slot, step, to_e4m3};
-use glassbox::compute::cuda::kv::{self, Cache, Element, Place, Shape, Store};
+use glassbox::compute::cuda::kv::{self, Cache, Place, Store};
 use glassbox::compute::cuda::rows::Norm;
 use glassbox::compute::cuda::step::Work;
 use glassbox::compute::cuda::{Gpu, Memory};
+use glassbox::compute::{CacheDtype, CacheShape};
 use glassbox::compute::{RopeStyle, RopeTable, Span};
 
 /// A sum of squares in another order, a root, and two products and a sum of a rotation.
@@ -14,7 +15,7 @@ const SURPLUS: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    element: Element,
+    dtype: CacheDtype,
     dim: usize,
     heads: usize,
     kv_heads: usize,
@@ -59,9 +60,9 @@ fn made_ready(x: &[f32], norm: Option<&[f32]>, turn: Option<(&[f32], &[f32], Rop
 }
 
 fn check(gpu: &Gpu, case: Case) {
-    let Case { element, dim, heads, kv_heads, block_size, style, half, norms } = case;
+    let Case { dtype, dim, heads, kv_heads, block_size, style, half, norms } = case;
     let mut numbers = Numbers::new((dim * heads + half) as u64);
-    let shape = Shape { blocks: 64, block_size, kv_heads, head_dim: dim, element };
+    let shape = CacheShape { blocks: 64, block_size, kv_heads, head_dim: dim, dtype };
     let tables = tables(block_size, shape.blocks);
     let spans = spans(&tables);
     let far = [vec![1, 2], vec![3, 4], vec![5, 6]];
@@ -127,17 +128,17 @@ fn compare(after: &Bytes, slot: Slot, wanted: &[f32], what: &str) {
     let (got, scale) = (after.read(slot), after.scale_of(slot));
     let most = wanted.iter().fold(0.0f32, |most, x| most.max(x.abs()));
     for (got, wanted) in got.iter().zip(wanted) {
-        let half_a_step = match after.shape.element {
-            Element::F16 => wanted.abs() / 2048.0 + 3e-8,
-            Element::Bf16 => wanted.abs() / 256.0,
-            Element::Int8 => scale / 2.0,
-            Element::Fp8 => (wanted.abs() / 16.0).max(scale / 1024.0),
+        let half_a_step = match after.shape.dtype {
+            CacheDtype::F16 => wanted.abs() / 2048.0 + 3e-8,
+            CacheDtype::Bf16 => wanted.abs() / 256.0,
+            CacheDtype::Int8 => scale / 2.0,
+            CacheDtype::Fp8 => (wanted.abs() / 16.0).max(scale / 1024.0),
         };
         let off = (got - wanted).abs();
         assert!(off <= half_a_step * 1.001 + SUMS * (1.0 + most), "{what}: {got} for {wanted}");
     }
-    if after.shape.element.scaled() {
-        let largest = if after.shape.element == Element::Int8 { 127.0 } else { 448.0 };
+    if after.shape.dtype.is_scaled() {
+        let largest = if after.shape.dtype == CacheDtype::Int8 { 127.0 } else { 448.0 };
         close(&format!("{what}: scale"), &[scale * largest], &[most], SUMS);
     }
 }
@@ -147,13 +148,13 @@ fn heads_are_normalised_rotated_and_stored() {
     in_every_order(|gpu| {
         let mut n = 0;
         for dim in [16, 64, 80, 128, 192, 512] {
-            for element in ELEMENTS {
+            for dtype in ELEMENTS {
                 let style = [RopeStyle::Halves, RopeStyle::Interleaved][n % 2];
                 let half = [dim / 2, dim / 4, 5][n % 3];
                 let block_size = [16, 1, 17, 32][n / 2 % 4];
                 let norms = (n / 3 % 2 == 0, n / 4 % 2 == 0);
                 let (heads, kv_heads) = [(4, 2), (3, 1), (3, 3)][n % 3];
-                check(gpu, Case { element, dim, heads, kv_heads, block_size, style, half, norms });
+                check(gpu, Case { dtype, dim, heads, kv_heads, block_size, style, half, norms });
                 n += 1;
             }
         }
@@ -161,8 +162,8 @@ fn heads_are_normalised_rotated_and_stored() {
 }
 
 /// Values of one head as they are, in one token of one block.
-fn store_values(gpu: &Gpu, element: Element, values: &[f32]) -> (Bytes, Slot) {
-    let shape = Shape { blocks: 2, block_size: 1, kv_heads: 1, head_dim: values.len(), element };
+fn store_values(gpu: &Gpu, dtype: CacheDtype, values: &[f32]) -> (Bytes, Slot) {
+    let shape = CacheShape { blocks: 2, block_size: 1, kv_heads: 1, head_dim: values.len(), dtype };
     let spans = [Span { first: 0, len: 1, start: 0, table: &[1] }];
     let mut rope = RopeTable::new(RopeStyle::Halves);
     rope.fill(0..1, &[1.0]);
@@ -191,7 +192,7 @@ fn bytes_are_rounded_to_the_nearest() {
         for values in fp8.chunks(255) {
             let mut values = values.to_vec();
             values.resize(256, 448.0);
-            let (after, slot) = store_values(gpu, Element::Fp8, &values);
+            let (after, slot) = store_values(gpu, CacheDtype::Fp8, &values);
             assert_eq!(after.scale_of(slot), 1.0);
             let wanted: Vec<u8> = values.iter().map(|x| to_e4m3(*x)).collect();
             assert_eq!(after.bytes[after.elements(slot)], wanted);
@@ -199,7 +200,7 @@ fn bytes_are_rounded_to_the_nearest() {
         let mut int8: Vec<f32> =
             (0..84).flat_map(|i| step_to_next(i as f32 * 1.5, i as f32 * 1.5 + 1.0)).collect();
         int8.resize(512, 127.0);
-        let (after, slot) = store_values(gpu, Element::Int8, &int8);
+        let (after, slot) = store_values(gpu, CacheDtype::Int8, &int8);
         assert_eq!(after.scale_of(slot), 1.0);
         let wanted: Vec<u8> = int8.iter().map(|x| x.round_ties_even() as i8 as u8).collect();
         assert_eq!(after.bytes[after.elements(slot)], wanted);
@@ -210,16 +211,16 @@ fn bytes_are_rounded_to_the_nearest() {
 #[test]
 fn what_is_no_number_stays_none() {
     in_every_order(|gpu| {
-        for element in ELEMENTS {
+        for dtype in ELEMENTS {
             let mut values = Numbers::new(5).units(48);
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 values[31] = bad;
-                let (after, slot) = store_values(gpu, element, &values);
-                assert!(!after.read(slot)[31].is_finite(), "{element:?} {bad}");
-                assert!(!element.scaled() || after.scale_of(slot).is_nan());
+                let (after, slot) = store_values(gpu, dtype, &values);
+                assert!(!after.read(slot)[31].is_finite(), "{dtype:?} {bad}");
+                assert!(!dtype.is_scaled() || after.scale_of(slot).is_nan());
             }
-            let (after, slot) = store_values(gpu, element, &[0.0; 48]);
-            assert_eq!(after.read(slot), [0.0; 48], "{element:?}");
+            let (after, slot) = store_values(gpu, dtype, &[0.0; 48]);
+            assert_eq!(after.read(slot), [0.0; 48], "{dtype:?}");
         }
     });
 }
@@ -232,10 +233,13 @@ fn pairs(gpu: &Gpu, copies: &[(u32, u32)]) -> Memory {
 #[test]
 fn blocks_are_copied_read_and_written_whole() {
     in_every_order(|gpu| {
-        for (element, block_size, kv_heads) in
-            [(Element::F16, 16, 2), (Element::Bf16, 5, 1), (Element::Int8, 17, 1), (Element::Fp8, 32, 3)]
-        {
-            let shape = Shape { blocks: 7, block_size, kv_heads, head_dim: 48, element };
+        for (dtype, block_size, kv_heads) in [
+            (CacheDtype::F16, 16, 2),
+            (CacheDtype::Bf16, 5, 1),
+            (CacheDtype::Int8, 17, 1),
+            (CacheDtype::Fp8, 32, 3),
+        ] {
+            let shape = CacheShape { blocks: 7, block_size, kv_heads, head_dim: 48, dtype };
             let len = shape.block_bytes();
             let cache = Cache::new(gpu, shape).unwrap();
             assert_eq!(Bytes::of(gpu, &cache).bytes, vec![0; 7 * len], "a cache begins as zeros");
@@ -266,11 +270,12 @@ fn blocks_are_copied_read_and_written_whole() {
 #[test]
 fn shapes_that_no_kernel_has_are_refused() {
     in_every_order(|gpu| {
-        let shape = Shape { blocks: 1, block_size: 16, kv_heads: 1, head_dim: 64, element: Element::F16 };
+        let shape =
+            CacheShape { blocks: 1, block_size: 16, kv_heads: 1, head_dim: 64, dtype: CacheDtype::F16 };
         for (bad, what) in [
-            (Shape { block_size: 257, ..shape }, "block_size of 1 to 256"),
-            (Shape { head_dim: 72, ..shape }, "multiple of 16"),
-            (Shape { head_dim: 528, ..shape }, "up to 512"),
+            (CacheShape { block_size: 257, ..shape }, "block_size of 1 to 256"),
+            (CacheShape { head_dim: 72, ..shape }, "multiple of 16"),
+            (CacheShape { head_dim: 528, ..shape }, "up to 512"),
         ] {
             let said = Cache::new(gpu, bad).err().unwrap();
             assert!(said.0.contains(what), "{said}");

@@ -3,16 +3,15 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
-mod faults;
 mod blocks;
+mod decode;
 mod embed;
+mod faults;
 mod gemv;
 mod harness;
+mod kv;
 mod limits;
 mod mutations;
-mod decode;
-mod harness;
-mod kv;
 mod paged;
 mod prefill;
 mod rows;

@@ -1,12 +1,13 @@
 //! Steps and caches for tests: written and read slowly, by what their layouts say.
 
 use crate::harness::{bytes_of, get, put};
-use glassbox::compute::cuda::kv::{Cache, Element, Shape};
+use glassbox::compute::cuda::kv::Cache;
 use glassbox::compute::cuda::step::{StepWords, Work};
 use glassbox::compute::cuda::{Gpu, Memory};
+use glassbox::compute::{CacheDtype, CacheShape};
 use half::{bf16, f16};
 
-pub const ELEMENTS: [Element; 4] = [Element::F16, Element::Bf16, Element::Int8, Element::Fp8];
+pub const ELEMENTS: [CacheDtype; 4] = [CacheDtype::F16, CacheDtype::Bf16, CacheDtype::Int8, CacheDtype::Fp8];
 
 /// A step on the device; what lies behind it is not ours.
 pub fn step(gpu: &Gpu, work: &Work) -> Memory {
@@ -22,7 +23,7 @@ pub fn words(work: &Work) -> Vec<u32> {
 
 /// A cache's bytes on the host.
 pub struct Bytes {
-    pub shape: Shape,
+    pub shape: CacheShape,
     pub bytes: Vec<u8>,
 }
 
@@ -37,7 +38,7 @@ pub struct Slot {
 
 impl Bytes {
     /// Nothing in it is a number.
-    pub fn poisoned(shape: Shape) -> Self {
+    pub fn poisoned(shape: CacheShape) -> Self {
         Self { shape, bytes: vec![0xff; shape.blocks * shape.block_bytes()] }
     }
 
@@ -59,17 +60,17 @@ impl Bytes {
 
     /// Where the elements lie.
     pub fn elements(&self, slot: Slot) -> std::ops::Range<usize> {
-        let Shape { head_dim, element, .. } = self.shape;
+        let CacheShape { head_dim, dtype, .. } = self.shape;
         let side = if slot.value { self.shape.side_bytes() } else { 0 };
-        let start = self.part(slot) + side + slot.offset * head_dim * element.bytes();
-        start..start + head_dim * element.bytes()
+        let start = self.part(slot) + side + slot.offset * head_dim * dtype.bytes();
+        start..start + head_dim * dtype.bytes()
     }
 
     /// Where the scale lies, if there is one.
     pub fn scale(&self, slot: Slot) -> Option<std::ops::Range<usize>> {
         let index = slot.offset + if slot.value { self.shape.block_size } else { 0 };
         let start = self.part(slot) + 2 * self.shape.side_bytes() + 4 * index;
-        self.shape.element.scaled().then_some(start..start + 4)
+        self.shape.dtype.is_scaled().then_some(start..start + 4)
     }
 
     /// The scale of bytes, or 1.
@@ -80,22 +81,22 @@ impl Bytes {
     pub fn read(&self, slot: Slot) -> Vec<f32> {
         let (bytes, scale) = (&self.bytes[self.elements(slot)], self.scale_of(slot));
         let two = |bytes: &[u8]| u16::from_ne_bytes(bytes.try_into().unwrap());
-        match self.shape.element {
-            Element::F16 => bytes.chunks_exact(2).map(|b| f16::from_bits(two(b)).to_f32()).collect(),
-            Element::Bf16 => bytes.chunks_exact(2).map(|b| bf16::from_bits(two(b)).to_f32()).collect(),
-            Element::Int8 => bytes.iter().map(|b| f32::from(*b as i8) * scale).collect(),
-            Element::Fp8 => bytes.iter().map(|b| e4m3(*b) * scale).collect(),
+        match self.shape.dtype {
+            CacheDtype::F16 => bytes.chunks_exact(2).map(|b| f16::from_bits(two(b)).to_f32()).collect(),
+            CacheDtype::Bf16 => bytes.chunks_exact(2).map(|b| bf16::from_bits(two(b)).to_f32()).collect(),
+            CacheDtype::Int8 => bytes.iter().map(|b| f32::from(*b as i8) * scale).collect(),
+            CacheDtype::Fp8 => bytes.iter().map(|b| e4m3(*b) * scale).collect(),
         }
     }
 
     pub fn write(&mut self, slot: Slot, x: &[f32]) {
         let most = x.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-        let scale = most / if self.shape.element == Element::Int8 { 127.0 } else { 448.0 };
-        let bytes: Vec<u8> = match self.shape.element {
-            Element::F16 => x.iter().flat_map(|x| f16::from_f32(*x).to_bits().to_ne_bytes()).collect(),
-            Element::Bf16 => x.iter().flat_map(|x| bf16::from_f32(*x).to_bits().to_ne_bytes()).collect(),
-            Element::Int8 => x.iter().map(|x| (x / scale).round_ties_even() as i8 as u8).collect(),
-            Element::Fp8 => x.iter().map(|x| to_e4m3(x / scale)).collect(),
+        let scale = most / if self.shape.dtype == CacheDtype::Int8 { 127.0 } else { 448.0 };
+        let bytes: Vec<u8> = match self.shape.dtype {
+            CacheDtype::F16 => x.iter().flat_map(|x| f16::from_f32(*x).to_bits().to_ne_bytes()).collect(),
+            CacheDtype::Bf16 => x.iter().flat_map(|x| bf16::from_f32(*x).to_bits().to_ne_bytes()).collect(),
+            CacheDtype::Int8 => x.iter().map(|x| (x / scale).round_ties_even() as i8 as u8).collect(),
+            CacheDtype::Fp8 => x.iter().map(|x| to_e4m3(x / scale)).collect(),
         };
         let at = self.elements(slot);
         self.bytes[at].copy_from_slice(&bytes);

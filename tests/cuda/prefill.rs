@@ -1,19 +1,18 @@
 use crate::harness::{Numbers, get, in_every_order, put, room};
+use glassbox::compute::CacheDtype;
 use glassbox::compute::Span;
-use glassbox::compute::cuda::prefill::{
-    self, Attention, Element, Past, SplitLimits, Splits, Tiles, tile_rows,
-};
+use glassbox::compute::cuda::prefill::{self, Attention, Past, SplitLimits, Splits, Tiles, tile_rows};
 use glassbox::compute::cuda::step::{StepWords, Work};
 use glassbox::compute::cuda::{Gpu, Memory};
 use half::{bf16, f16};
 use std::sync::LazyLock;
 
-const ELEMENTS: [Element; 4] = [Element::F16, Element::Bf16, Element::Int8, Element::Fp8];
+const ELEMENTS: [CacheDtype; 4] = [CacheDtype::F16, CacheDtype::Bf16, CacheDtype::Int8, CacheDtype::Fp8];
 
 /// One layer's attention over some sequences, whole on the host.
 #[derive(Clone)]
 struct Case {
-    element: Element,
+    dtype: CacheDtype,
     heads: usize,
     kv_heads: usize,
     dim: usize,
@@ -34,12 +33,12 @@ struct Case {
 
 impl Case {
     fn new(
-        element: Element,
+        dtype: CacheDtype,
         (heads, kv_heads, dim): (usize, usize, usize),
         spans: &[(usize, usize)],
     ) -> Self {
         Self {
-            element,
+            dtype,
             heads,
             kv_heads,
             dim,
@@ -81,24 +80,24 @@ struct Made {
 }
 
 /// Largest number of a key or value for the bytes that are stored.
-fn stored(element: Element, x: &[f32]) -> (Vec<u8>, f32, Vec<f32>) {
+fn stored(dtype: CacheDtype, x: &[f32]) -> (Vec<u8>, f32, Vec<f32>) {
     let most = x.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-    match element {
-        Element::F16 => {
+    match dtype {
+        CacheDtype::F16 => {
             let h: Vec<f16> = x.iter().map(|x| f16::from_f32(*x)).collect();
             (h.iter().flat_map(|h| h.to_le_bytes()).collect(), 0.0, h.iter().map(|h| h.to_f32()).collect())
         }
-        Element::Bf16 => {
+        CacheDtype::Bf16 => {
             let h: Vec<bf16> = x.iter().map(|x| bf16::from_f32(*x)).collect();
             (h.iter().flat_map(|h| h.to_le_bytes()).collect(), 0.0, h.iter().map(|h| h.to_f32()).collect())
         }
-        Element::Int8 => {
+        CacheDtype::Int8 => {
             let scale = most / 127.0;
             let q: Vec<i8> = x.iter().map(|x| (x / scale).round() as i8).collect();
             let back = q.iter().map(|q| f32::from(*q) * scale).collect();
             (q.iter().map(|q| *q as u8).collect(), if x[0].is_nan() { f32::NAN } else { scale }, back)
         }
-        Element::Fp8 => {
+        CacheDtype::Fp8 => {
             let scale = most / 448.0;
             let q: Vec<u8> = x.iter().map(|x| to_e4m3(x / scale)).collect();
             let back = q.iter().map(|q| from_e4m3(*q) * scale).collect();
@@ -145,9 +144,9 @@ fn token(case: &Case, seed: u64, position: usize) -> Vec<f32> {
 impl Made {
     fn new(case: &Case, change: impl Fn(usize, usize, &mut [f32])) -> Self {
         let (dim, size) = (case.dim, case.block_size);
-        let element = if matches!(case.element, Element::F16 | Element::Bf16) { 2 } else { 1 };
-        let scales = if element == 1 { 8 * size } else { 0 };
-        let part = 2 * size * dim * element + scales;
+        let dtype = if matches!(case.dtype, CacheDtype::F16 | CacheDtype::Bf16) { 2 } else { 1 };
+        let scales = if dtype == 1 { 8 * size } else { 0 };
+        let part = 2 * size * dim * dtype + scales;
         let blocks: usize = (0..case.spans.len()).map(|span| case.end(span).div_ceil(size)).sum();
         // Poison: no number as f16, bf16, f32 and e4m3. Block 0 is nobody's.
         let mut cache = vec![0xff; (blocks + 1) * case.kv_heads * part];
@@ -173,10 +172,10 @@ impl Made {
                     let slot = position % size;
                     for (plane, seen) in [&mut keys, &mut values].into_iter().enumerate() {
                         let x = &row[(case.heads + plane * case.kv_heads + head) * dim..][..dim];
-                        let (bytes, scale, back) = stored(case.element, x);
-                        cache[at + (plane * size + slot) * dim * element..][..dim * element]
+                        let (bytes, scale, back) = stored(case.dtype, x);
+                        cache[at + (plane * size + slot) * dim * dtype..][..dim * dtype]
                             .copy_from_slice(&bytes);
-                        if element == 1 {
+                        if dtype == 1 {
                             let at = at + 2 * size * dim + (plane * size + slot) * 4;
                             cache[at..][..4].copy_from_slice(&scale.to_le_bytes());
                         }
@@ -285,7 +284,7 @@ fn run(gpu: &Gpu, case: &Case, made: &Made) -> Vec<Vec<f32>> {
 }
 
 fn past<'a>(case: &Case, memory: &'a Memory) -> Past<'a> {
-    Past { memory, block_size: case.block_size, element: case.element, group: 1 }
+    Past { memory, block_size: case.block_size, dtype: case.dtype, group: 1 }
 }
 
 fn attention<'a>(case: &Case, sinks: Option<&'a Memory>) -> Attention<'a> {
@@ -296,7 +295,7 @@ fn attention<'a>(case: &Case, sinks: Option<&'a Memory>) -> Attention<'a> {
 /// Queries and weights are rounded to the products' type: half a step of it (2^-12, 2^-9) moves a score of
 /// some units by about as much, and each weight. Relative to the head's largest value.
 fn tolerance(case: &Case) -> f64 {
-    if case.element == Element::Bf16 { 1.2e-2 } else { 1.5e-3 }
+    if case.dtype == CacheDtype::Bf16 { 1.2e-2 } else { 1.5e-3 }
 }
 
 /// Every case against its twin, in every order.
@@ -336,9 +335,9 @@ fn near(case: &Case, got: &[Vec<f32>], wanted: &[Option<Vec<f64>>]) {
         }
     }
     if std::env::var_os("SAY").is_some() {
-        eprintln!("{:?} dim {} : {}", case.element, case.dim, worst.0);
+        eprintln!("{:?} dim {} : {}", case.dtype, case.dim, worst.0);
     }
-    assert!(worst.0 <= tolerance(case), "{} at {} of {:?} {:?}", worst.0, worst.1, case.element, case.spans);
+    assert!(worst.0 <= tolerance(case), "{} at {} of {:?} {:?}", worst.0, worst.1, case.dtype, case.spans);
 }
 
 /// Only the emulator fills memory with what is no number.
@@ -353,23 +352,23 @@ const TWO: [(usize, usize); 2] = [(0, 21), (45, 7)];
 fn every_element_and_head_size() {
     const SIZES: [(usize, usize); 9] =
         [(16, 4), (32, 2), (64, 6), (80, 2), (96, 4), (112, 2), (128, 8), (192, 2), (256, 4)];
-    let of = |element| SIZES.map(|(dim, heads)| Case::new(element, (heads, 2, dim), &TWO));
+    let of = |dtype| SIZES.map(|(dim, heads)| Case::new(dtype, (heads, 2, dim), &TWO));
     check(ELEMENTS.into_iter().flat_map(of));
 }
 
 #[test]
 fn every_group_and_tile() {
-    check((1..=9).map(|group| Case::new(Element::F16, (group, 1, 32), &[(3, 40)])));
+    check((1..=9).map(|group| Case::new(CacheDtype::F16, (group, 1, 32), &[(3, 40)])));
     // Fourteen heads on two, tiles of few rows, tiles of more rows than a block has.
     let tiles = [(64, 18), (64, 1), (64, 5), (64, 40), (192, 16)];
-    let of = |dim| Case::new(Element::F16, (14, 2, dim), &[(70, 23)]);
+    let of = |dim| Case::new(CacheDtype::F16, (14, 2, dim), &[(70, 23)]);
     check(tiles.map(|(dim, tile_rows)| Case { tile_rows, ..of(dim) }));
 }
 
 #[test]
 fn every_block_size() {
-    let of = |element| {
-        [1, 8, 17, 32, 256].map(|block_size| Case { block_size, ..Case::new(element, (4, 2, 48), &TWO) })
+    let of = |dtype| {
+        [1, 8, 17, 32, 256].map(|block_size| Case { block_size, ..Case::new(dtype, (4, 2, 48), &TWO) })
     };
     check(ELEMENTS.into_iter().flat_map(of));
 }
@@ -377,8 +376,8 @@ fn every_block_size() {
 /// A cap and sinks that matter, windows shorter than a block and longer than a step, alone and together.
 #[test]
 fn windows_caps_and_sinks() {
-    check([Element::F16, Element::Bf16, Element::Fp8].into_iter().flat_map(|element| {
-        let case = Case { block_size: 8, ..Case::new(element, (4, 2, 64), &[(0, 50), (101, 40)]) };
+    check([CacheDtype::F16, CacheDtype::Bf16, CacheDtype::Fp8].into_iter().flat_map(|dtype| {
+        let case = Case { block_size: 8, ..Case::new(dtype, (4, 2, 64), &[(0, 50), (101, 40)]) };
         let sinks = Some(vec![1.5, -2.0, 0.0, 40.0]);
         let windows = [1, 5, 32, 50].map(|window| Case { window: Some(window), ..case.clone() });
         let capped = Case { soft_cap: Some(3.0), scale: 1.0, ..case.clone() };
@@ -394,17 +393,17 @@ const LIMITS: SplitLimits = SplitLimits { spans: 3, rows: 8, most: 2 };
 #[test]
 fn short_spans_are_split() {
     let cases = [
-        (Element::F16, None, None),
-        (Element::Int8, None, Some(vec![0.5, 1.0])),
-        (Element::Bf16, Some(300), Some(vec![0.5, -1.0])),
-        (Element::Fp8, Some(700), None),
+        (CacheDtype::F16, None, None),
+        (CacheDtype::Int8, None, Some(vec![0.5, 1.0])),
+        (CacheDtype::Bf16, Some(300), Some(vec![0.5, -1.0])),
+        (CacheDtype::Fp8, Some(700), None),
     ];
-    check(cases.map(|(element, window, sinks)| {
-        let case = Case::new(element, (2, 1, 32), &[(0, 1), (1100, 4), (1022, 5), (600, 3), (520, 9)]);
+    check(cases.map(|(dtype, window, sinks)| {
+        let case = Case::new(dtype, (2, 1, 32), &[(0, 1), (1100, 4), (1022, 5), (600, 3), (520, 9)]);
         Case { window, sinks, surplus: 2, splits: Some(LIMITS), ..case }
     }));
     // Tiles of fewer rows than a short span: its rows are in several.
-    let case = Case::new(Element::F16, (4, 2, 16), &[(515, 7)]);
+    let case = Case::new(CacheDtype::F16, (4, 2, 16), &[(515, 7)]);
     check([Case { tile_rows: 3, splits: Some(LIMITS), ..case }]);
 }
 
@@ -417,23 +416,26 @@ fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
 #[test]
 fn the_same_bits_in_any_company() {
     in_every_order(|gpu| {
-        for (element, window) in
-            [(Element::F16, None), (Element::Int8, Some(37)), (Element::Fp8, None), (Element::Bf16, Some(50))]
-        {
+        for (dtype, window) in [
+            (CacheDtype::F16, None),
+            (CacheDtype::Int8, Some(37)),
+            (CacheDtype::Fp8, None),
+            (CacheDtype::Bf16, Some(50)),
+        ] {
             let shape = (6, 2, 32);
-            let whole = Case { window, block_size: 16, ..Case::new(element, shape, &[(0, 110)]) };
+            let whole = Case { window, block_size: 16, ..Case::new(dtype, shape, &[(0, 110)]) };
             let of = |case: &Case| bits(&run(gpu, case, &Made::new(case, |_, _, _| {})));
             let wanted = of(&whole);
             for (start, len, tile_rows, block_size) in
                 [(0, 50, 42, 16), (50, 60, 42, 4), (29, 3, 42, 32), (90, 20, 7, 1)]
             {
                 let alone = Case { spans: vec![(start, len)], tile_rows, block_size, ..whole.clone() };
-                assert!(of(&alone) == wanted[start..start + len], "{element:?}: {len} from {start}");
+                assert!(of(&alone) == wanted[start..start + len], "{dtype:?}: {len} from {start}");
                 let spans = vec![(3, 9), (start, len), (0, 1), (64, 70)];
                 let among = Case { spans, seeds: vec![7, 0, 8, 9], surplus: 3, ..alone };
                 assert!(
                     of(&among)[9..][..len] == wanted[start..start + len],
-                    "{element:?}: {len} from {start}, among"
+                    "{dtype:?}: {len} from {start}, among"
                 );
             }
         }
@@ -444,7 +446,7 @@ fn the_same_bits_in_any_company() {
 #[test]
 fn split_spans_have_the_same_bits_in_any_company() {
     in_every_order(|gpu| {
-        let alone = Case { splits: Some(LIMITS), ..Case::new(Element::F16, (2, 1, 16), &[(700, 4)]) };
+        let alone = Case { splits: Some(LIMITS), ..Case::new(CacheDtype::F16, (2, 1, 16), &[(700, 4)]) };
         let of = |case: &Case| bits(&run(gpu, case, &Made::new(case, |_, _, _| {})));
         let wanted = of(&alone);
         let among = Case { spans: vec![(5, 4), (700, 4), (2000, 3)], seeds: vec![3, 0, 4], ..alone.clone() };
@@ -459,8 +461,8 @@ fn split_spans_have_the_same_bits_in_any_company() {
 #[test]
 fn what_is_no_number_stays_none() {
     in_every_order(|gpu| {
-        for element in ELEMENTS {
-            let case = Case::new(element, (4, 2, 16), &[(10, 60)]);
+        for dtype in ELEMENTS {
+            let case = Case::new(dtype, (4, 2, 16), &[(10, 60)]);
             // In the second query head of row 5; in the first key head's key at position 50, and value at 48.
             let query = Made::new(&case, |_, position, row| {
                 if position == 15 {
@@ -471,7 +473,7 @@ fn what_is_no_number_stays_none() {
                 for (head, got) in got.chunks_exact(16).enumerate() {
                     assert!(
                         got.iter().all(|x| x.is_nan() == (row == 5 && head == 1)),
-                        "{element:?} {row} {head}"
+                        "{dtype:?} {row} {head}"
                     );
                 }
             }
@@ -484,7 +486,7 @@ fn what_is_no_number_stays_none() {
                 for (head, got) in got.chunks_exact(16).enumerate() {
                     assert!(
                         got.iter().all(|x| x.is_nan() == (row >= 40 && head < 2)),
-                        "{element:?} {row} {head}"
+                        "{dtype:?} {row} {head}"
                     );
                 }
             }
@@ -499,7 +501,7 @@ fn what_is_no_number_stays_none() {
                     let (must, may) = (row >= 38 && head < 2, row >= 16 && head < 2);
                     assert!(
                         got.iter().all(|x| if must { x.is_nan() } else { may || !x.is_nan() }),
-                        "{element:?} {row} {head}"
+                        "{dtype:?} {row} {head}"
                     );
                 }
             }
@@ -511,11 +513,14 @@ fn what_is_no_number_stays_none() {
 #[test]
 fn ranges_of_queries_and_scales() {
     in_every_order(|gpu| {
-        for (element, up) in
-            [(Element::F16, 1e20), (Element::Int8, 1e20), (Element::Bf16, 1e20), (Element::Fp8, 1e-20)]
-        {
-            let case = Case { scale: 0.25 / up, ..Case::new(element, (2, 1, 16), &[(0, 40)]) };
-            let small = if matches!(element, Element::Int8 | Element::Fp8) { 1e-9 } else { 1.0 };
+        for (dtype, up) in [
+            (CacheDtype::F16, 1e20),
+            (CacheDtype::Int8, 1e20),
+            (CacheDtype::Bf16, 1e20),
+            (CacheDtype::Fp8, 1e-20),
+        ] {
+            let case = Case { scale: 0.25 / up, ..Case::new(dtype, (2, 1, 16), &[(0, 40)]) };
+            let small = if matches!(dtype, CacheDtype::Int8 | CacheDtype::Fp8) { 1e-9 } else { 1.0 };
             let change = |_: usize, position: usize, row: &mut [f32]| {
                 row[..32].iter_mut().for_each(|x| *x *= up);
                 // Values grow: what was summed before shrinks beside them.
@@ -533,7 +538,7 @@ fn heads_without_a_kernel_are_refused() {
     in_every_order(|gpu| {
         let memory = room::<u32>(gpu, 64);
         for dim in [512, 24] {
-            let case = Case::new(Element::F16, (1, 1, dim), &[(0, 2)]);
+            let case = Case::new(CacheDtype::F16, (1, 1, dim), &[(0, 2)]);
             let tiles = Tiles { step: &memory, tiles: 1, rows: 2 };
             let past = past(&case, &memory);
             let said = prefill::attend(gpu, &memory, &memory, past, &attention(&case, None), tiles, None);

@@ -1,8 +1,8 @@
 //! Attention of single new tokens over their paged past: `kernels/decode.cu`.
 
 use super::gpu::{Arg, Gpu, Memory, Shape};
-use super::kv::{Cache, Element, Place};
-use crate::compute::Result;
+use super::kv::{Cache, Place};
+use crate::compute::{CacheDtype, Result};
 
 const MODULE: &str = "decode";
 const THREADS: usize = 128;
@@ -52,7 +52,7 @@ pub fn attend(
     let found = Arg::Ptr(workspace.at(0));
     let values = Arg::Ptr(workspace.at(found_bytes(spans, heads)));
     let window = attention.window.unwrap_or(0);
-    let row_bytes = dim * shape.element.bytes();
+    let row_bytes = dim * shape.dtype.bytes();
     let plan = Plan::new(heads / shape.kv_heads, dim, row_bytes);
     let across = shape.kv_heads * plan.chunks;
     let slots = (BLOCKS * gpu.facts.multiprocessors as usize / (across * spans)).clamp(1, MOST_SLOTS);
@@ -73,7 +73,7 @@ pub fn attend(
         attention.cap.unwrap_or(0.0).into(),
     ];
     let launch = Shape::new([across, slots, spans], THREADS).shared(plan.shared);
-    gpu.launch(MODULE, kernel(shape.element, plan.heads), launch, &args)?;
+    gpu.launch(MODULE, kernel(shape.dtype, plan.heads), launch, &args)?;
     let args = [
         out.into(),
         found,
@@ -123,12 +123,12 @@ impl Plan {
     }
 }
 
-fn kernel(element: Element, heads: usize) -> &'static str {
-    let names = match element {
-        Element::F16 => ["decode_f16_1", "decode_f16_4", "decode_f16_8", "decode_f16_16"],
-        Element::Bf16 => ["decode_bf16_1", "decode_bf16_4", "decode_bf16_8", "decode_bf16_16"],
-        Element::Int8 => ["decode_int8_1", "decode_int8_4", "decode_int8_8", "decode_int8_16"],
-        Element::Fp8 => ["decode_fp8_1", "decode_fp8_4", "decode_fp8_8", "decode_fp8_16"],
+fn kernel(dtype: CacheDtype, heads: usize) -> &'static str {
+    let names = match dtype {
+        CacheDtype::F16 => ["decode_f16_1", "decode_f16_4", "decode_f16_8", "decode_f16_16"],
+        CacheDtype::Bf16 => ["decode_bf16_1", "decode_bf16_4", "decode_bf16_8", "decode_bf16_16"],
+        CacheDtype::Int8 => ["decode_int8_1", "decode_int8_4", "decode_int8_8", "decode_int8_16"],
+        CacheDtype::Fp8 => ["decode_fp8_1", "decode_fp8_4", "decode_fp8_8", "decode_fp8_16"],
     };
     names[[1, 4, 8, 16].iter().position(|n| *n == heads).expect("a plan has one of these")]
 }

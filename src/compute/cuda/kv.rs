@@ -12,85 +12,14 @@ const COPY_THREADS: usize = 256;
 const MOST_DIM: usize = 512;
 const MOST_TOKENS: usize = 256;
 
-/// What keys and values are stored as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
-    F16,
-    Bf16,
-    /// A byte around zero; each token's key and each token's value has an f32 scale in every head.
-    Int8,
-    /// e4m3, scaled alike.
-    Fp8,
-}
-
-impl Element {
-    pub fn bytes(self) -> usize {
-        if self.scaled() { 1 } else { 2 }
-    }
-
-    pub fn scaled(self) -> bool {
-        matches!(self, Element::Int8 | Element::Fp8)
-    }
-}
-
-impl From<CacheDtype> for Element {
-    fn from(dtype: CacheDtype) -> Self {
-        match dtype {
-            CacheDtype::F16 => Element::F16,
-            CacheDtype::Bf16 => Element::Bf16,
-            CacheDtype::Int8 => Element::Int8,
-        }
-    }
-}
-
-/// Keys and values of one layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    pub blocks: usize,
-    /// Tokens of a block.
-    pub block_size: usize,
-    pub kv_heads: usize,
-    pub head_dim: usize,
-    pub element: Element,
-}
-
-impl From<CacheShape> for Shape {
-    fn from(shape: CacheShape) -> Self {
-        Self {
-            blocks: shape.blocks,
-            block_size: shape.block_size,
-            kv_heads: shape.kv_heads,
-            head_dim: shape.head_dim,
-            element: shape.dtype.into(),
-        }
-    }
-}
-
-impl Shape {
-    /// Bytes of one head's K (or V) in one block.
-    pub fn side_bytes(&self) -> usize {
-        self.block_size * self.head_dim * self.element.bytes()
-    }
-
-    /// Bytes of one head's part of a block.
-    pub fn part_bytes(&self) -> usize {
-        2 * self.side_bytes() + if self.element.scaled() { 8 * self.block_size } else { 0 }
-    }
-
-    pub fn block_bytes(&self) -> usize {
-        self.kv_heads * self.part_bytes()
-    }
-}
-
 pub struct Cache {
     pub(super) memory: Memory,
-    shape: Shape,
+    shape: CacheShape,
 }
 
 impl Cache {
     /// All zeros: block 0 stands for blocks that are gone, and is never read.
-    pub fn new(gpu: &Gpu, shape: impl Into<Shape>) -> Result<Self> {
-        let shape = shape.into();
+    pub fn new(gpu: &Gpu, shape: CacheShape) -> Result<Self> {
         let refuse = |what: String| Err(DeviceError(format!("CUDA needs {what}")));
         if !(1..=MOST_TOKENS).contains(&shape.block_size) {
             return refuse(format!("a block_size of 1 to {MOST_TOKENS} tokens, not {}", shape.block_size));
@@ -104,7 +33,7 @@ impl Cache {
         Ok(Self { memory, shape })
     }
 
-    pub fn shape(&self) -> Shape {
+    pub fn shape(&self) -> CacheShape {
         self.shape
     }
 
@@ -160,7 +89,7 @@ pub fn store(gpu: &Gpu, qkv: &Memory, cache: &Cache, place: Place, store: &Store
         shape.kv_heads.into(),
         shape.head_dim.into(),
         shape.block_size.into(),
-        (shape.element as usize).into(),
+        (shape.dtype as usize).into(),
         store.query_norm.map(|norm| norm.weight).into(),
         store.key_norm.map(|norm| norm.weight).into(),
         eps(store.query_norm).into(),

@@ -20,16 +20,14 @@
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
+pub mod decode;
 pub mod embed;
 pub mod gemv;
 mod gpu;
 mod kernels;
+pub mod kv;
 pub mod limits;
 mod load;
-pub mod decode;
-mod gpu;
-mod kernels;
-pub mod kv;
 mod open;
 pub mod prefill;
 pub mod rows;

@@ -4,7 +4,7 @@
 //! the same for every layer of a model; [`tile_rows`] says what fills a block's products.
 
 use super::gpu::{Arg, Gpu, Memory, Shape};
-use crate::compute::{DeviceError, Result};
+use crate::compute::{CacheDtype, DeviceError, Result};
 
 const MODULE: &str = "prefill";
 const THREADS: usize = 128;
@@ -13,22 +13,12 @@ const STEP: usize = 32;
 /// Largest head.
 const MOST_DIM: usize = 256;
 
-/// What keys and values are stored as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
-    F16,
-    Bf16,
-    /// With an f32 scale for each token's key and value in every head; so has `Fp8`, which is e4m3.
-    Int8,
-    Fp8,
-}
-
 /// Keys and values of one layer: `[block][kv head](K [block_size][dim] | V | K scales | V scales)`.
 #[derive(Clone, Copy)]
 pub struct Past<'a> {
     pub memory: &'a Memory,
     pub block_size: usize,
-    pub element: Element,
+    pub dtype: CacheDtype,
     /// Whose block tables of the step: the group that the layer's cache belongs to.
     pub group: usize,
 }
@@ -146,7 +136,7 @@ pub fn attend(
         kv_heads.into(),
         head_dim.into(),
         past.block_size.into(),
-        usize::from(past.element == Element::Fp8).into(),
+        usize::from(past.dtype == CacheDtype::Fp8).into(),
         window,
         tiles.rows.into(),
         limits.rows.into(),
@@ -156,7 +146,7 @@ pub fn attend(
         attention.soft_cap.unwrap_or(0.0).into(),
     ];
     let shape = Shape::new([tiles.tiles, kv_heads, blocks * limits.most], THREADS);
-    gpu.launch(MODULE, kernel(past.element, columns), shape.shared(shared_bytes(rows, columns)), &args)?;
+    gpu.launch(MODULE, kernel(past.dtype, columns), shape.shared(shared_bytes(rows, columns)), &args)?;
     if limits.most == 1 {
         return Ok(());
     }
@@ -177,17 +167,17 @@ pub fn attend(
     gpu.launch(MODULE, "prefill_merge", shape, &args)
 }
 
-fn kernel(element: Element, columns: usize) -> &'static str {
-    match (element, columns) {
-        (Element::F16, 64) => "prefill_f16_64",
-        (Element::F16, 128) => "prefill_f16_128",
-        (Element::F16, _) => "prefill_f16_256",
-        (Element::Bf16, 64) => "prefill_bf16_64",
-        (Element::Bf16, 128) => "prefill_bf16_128",
-        (Element::Bf16, _) => "prefill_bf16_256",
-        (Element::Int8 | Element::Fp8, 64) => "prefill_bytes_64",
-        (Element::Int8 | Element::Fp8, 128) => "prefill_bytes_128",
-        (Element::Int8 | Element::Fp8, _) => "prefill_bytes_256",
+fn kernel(dtype: CacheDtype, columns: usize) -> &'static str {
+    match (dtype, columns) {
+        (CacheDtype::F16, 64) => "prefill_f16_64",
+        (CacheDtype::F16, 128) => "prefill_f16_128",
+        (CacheDtype::F16, _) => "prefill_f16_256",
+        (CacheDtype::Bf16, 64) => "prefill_bf16_64",
+        (CacheDtype::Bf16, 128) => "prefill_bf16_128",
+        (CacheDtype::Bf16, _) => "prefill_bf16_256",
+        (CacheDtype::Int8 | CacheDtype::Fp8, 64) => "prefill_bytes_64",
+        (CacheDtype::Int8 | CacheDtype::Fp8, 128) => "prefill_bytes_128",
+        (CacheDtype::Int8 | CacheDtype::Fp8, _) => "prefill_bytes_256",
     }
 }
 
