@@ -11,6 +11,7 @@ use std::ffi::CString;
 /// A module for each `.cu` file.
 pub(super) const MODULES: &[(&str, &str)] = &[
     ("decode", include_str!("../../../kernels/ptx/decode.ptx")),
+    ("draw", include_str!("../../../kernels/ptx/draw.ptx")),
     ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
     ("gemv", include_str!("../../../kernels/ptx/gemv.ptx")),
     ("kv", include_str!("../../../kernels/ptx/kv.ptx")),

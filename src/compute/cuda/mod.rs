@@ -11,6 +11,7 @@
 //! | `gemv` | matrices times one to eight rows |
 //! | `load` | from a file to the device |
 //! | `prefill` | attention of several rows of a sequence |
+//! | `draw` | tokens drawn from rows of logits |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `kv` | keys and values: made ready, stored, copied by blocks |
 //! | `decode` | attention of single new tokens |
@@ -21,6 +22,7 @@
 //! stand-in for it (`kernels/emulator`).
 
 pub mod decode;
+pub mod draw;
 pub mod embed;
 pub mod gemv;
 mod gpu;
