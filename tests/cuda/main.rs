@@ -3,5 +3,8 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
+mod blocks;
+mod embed;
 mod harness;
 mod rows;
+mod weights;

@@ -8,7 +8,11 @@ use std::collections::HashMap;
 use std::ffi::CString;
 
 /// A module for each `.cu` file.
-pub(super) const MODULES: &[(&str, &str)] = &[("rows", include_str!("../../../kernels/ptx/rows.ptx"))];
+pub(super) const MODULES: &[(&str, &str)] = &[
+    ("rows", include_str!("../../../kernels/ptx/rows.ptx")),
+    ("repack", include_str!("../../../kernels/ptx/repack.ptx")),
+    ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
+];
 
 #[derive(Default)]
 pub(super) struct Kernels {

@@ -5,17 +5,22 @@
 //! | `open` | whether there is a device, and why not |
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
+//! | `embed` | token embeddings |
+//! | `load` | from a file to the device |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `weights` | matrices: a file's blocks as planes |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
+pub mod embed;
 mod gpu;
 mod kernels;
+mod load;
 mod open;
 pub mod rows;
 pub mod weights;
 
-pub use gpu::{Arg, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
+pub use gpu::{Arg, Event, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
+pub use load::Staging;
 pub use open::{devices, open};
