@@ -6,6 +6,7 @@
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
 //! | `embed` | token embeddings |
+//! | `gemm` | matrices times more rows than a few, on tensor cores |
 //! | `load` | from a file to the device |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `weights` | matrices: a file's blocks as planes |
@@ -14,6 +15,7 @@
 //! stand-in for it (`kernels/emulator`).
 
 pub mod embed;
+pub mod gemm;
 mod gpu;
 mod kernels;
 mod load;
