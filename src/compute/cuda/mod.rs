@@ -9,6 +9,7 @@
 //! | `limits` | what the device can do at most |
 //! | `embed` | token embeddings |
 //! | `gemv` | matrices times one to eight rows |
+//! | `gemm` | matrices times more rows than a few, on tensor cores |
 //! | `load` | from a file to the device |
 //! | `prefill` | attention of several rows of a sequence |
 //! | `draw` | tokens drawn from rows of logits |
@@ -24,6 +25,7 @@
 pub mod decode;
 pub mod draw;
 pub mod embed;
+pub mod gemm;
 pub mod gemv;
 mod gpu;
 mod kernels;
