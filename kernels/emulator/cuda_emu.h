@@ -338,21 +338,15 @@ inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* p) { LdArg a{r, (con
 inline void ldmatrix_x4(uint32_t (&r)[4], const void* p) { LdArg a{r, (const char*)p}; emu::collective(0xffffffffu, &a, ld_op<4>, "ldmatrix.x4"); }
 inline void ldmatrix_x2(uint32_t (&r)[2], const void* p) { LdArg a{r, (const char*)p}; emu::collective(0xffffffffu, &a, ld_op<2>, "ldmatrix.x2"); }
 // Copies run only when waited for, so a missing wait_group or __syncthreads shows.
-template <unsigned N> inline void cp_async(void* d, const void* s, bool pred) {
+template <int N> inline void cp_async(void* d, const void* s, bool pred) {
   auto* t = emu::cur;
   if (((uintptr_t)d | (uintptr_t)s) & (N - 1)) emu::fail("cp.async: misaligned");
   if (t->ncp == 128) emu::fail("cp.async: too many in flight");
-  t->cp[t->ncp++] = {d, s, pred ? N : 0u, N};
+  t->cp[t->ncp++] = {d, s, pred ? (unsigned)N : 0u, (unsigned)N};
 }
 inline void cp_async16(void* d, const void* s, bool pred = true) { cp_async<16>(d, s, pred); }
 inline void cp_async8(void* d, const void* s, bool pred = true) { cp_async<8>(d, s, pred); }
 inline void cp_async4(void* d, const void* s, bool pred = true) { cp_async<4>(d, s, pred); }
-template <int BYTES> inline void cp_async(void* d, const void* s, bool pred) {
-  auto* t = emu::cur;
-  if (((uintptr_t)d | (uintptr_t)s) & (BYTES - 1)) emu::fail("cp.async: misaligned");
-  if (t->ncp == 128) emu::fail("cp.async: too many in flight");
-  t->cp[t->ncp++] = {d, s, pred ? (unsigned)BYTES : 0u, (unsigned)BYTES};
-}
 inline void cp_async_commit() { auto* t = emu::cur; if (t->ngrp == 16) emu::fail("cp.async: too many groups"); t->grp_end[t->ngrp++] = t->ncp; }
 inline void cp_wait(unsigned keep) {
   auto* t = emu::cur;

@@ -12,8 +12,11 @@ mod gemv;
 mod harness;
 mod kv;
 mod limits;
+mod models;
 mod mutations;
 mod paged;
 mod prefill;
 mod rows;
+#[path = "../support/mod.rs"]
+mod support;
 mod weights;
