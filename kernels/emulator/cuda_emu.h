@@ -268,3 +268,13 @@ inline void cp_wait(unsigned keep) {
 }
 template <int N> inline void cp_async_wait() { cp_wait(N); }
 }  // namespace ptx
+
+// ---- for draw.cu: rounding that is said, reads past the cache, wide integers --------------------------
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline unsigned long long __float2ull_rn(float x) { return (unsigned long long)llrintf(x); }
+inline uint64_t __umul64hi(uint64_t a, uint64_t b) { return (uint64_t)((unsigned __int128)a * b >> 64); }
+template <class T> inline T __ldcg(const T* p) { return *p; }
+inline uint64_t atomicAdd(uint64_t* p, uint64_t v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }

@@ -8,6 +8,7 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod draw;
 mod profiled;
 
 pub use profiled::{Profiled, Spent};

@@ -6,10 +6,12 @@
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
 //! | `rows` | rows of activations made ready, added, gathered |
+//! | `draw` | tokens drawn from rows of logits |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
+pub mod draw;
 mod gpu;
 mod kernels;
 mod open;
