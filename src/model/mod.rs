@@ -8,6 +8,7 @@
 
 mod batch;
 mod config;
+pub mod device_draw;
 mod gemma3;
 mod groups;
 mod identity;

@@ -3,5 +3,6 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
+mod draw;
 mod harness;
 mod rows;
