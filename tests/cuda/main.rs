@@ -5,6 +5,7 @@
 
 mod blocks;
 mod decode;
+mod draw;
 mod embed;
 mod faults;
 mod gemm;
@@ -17,6 +18,7 @@ mod mutations;
 mod paged;
 mod prefill;
 mod rows;
+mod weights;
+
 #[path = "../support/mod.rs"]
 mod support;
-mod weights;
