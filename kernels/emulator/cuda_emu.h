@@ -168,6 +168,7 @@ inline __half __float2half_rn(float f) {
   return {(uint16_t)(s | ((a >> 13) - (112 << 10)))};
 }
 #endif
+inline __half __ushort_as_half(unsigned short u) { return {u}; }
 inline __half __float2half(float f) { return __float2half_rn(f); }
 inline float2 __half22float2(__half2 a) { return {__half2float(a.x), __half2float(a.y)}; }
 inline __half2 __floats2half2_rn(float a, float b) { return {__float2half_rn(a), __float2half_rn(b)}; }
