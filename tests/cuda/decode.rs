@@ -5,6 +5,7 @@ use glassbox::compute::cuda::decode::{self, Attention, workspace_bytes};
 use glassbox::compute::cuda::kv::{Cache, Element, Place, Shape};
 use glassbox::compute::cuda::step::Work;
 use glassbox::compute::cuda::{Gpu, Memory};
+use std::cell::OnceCell;
 
 /// Sums of products and of exponentials in f32, where the twin has f64; a GPU's exponential is good to
 /// two units in the last place of scores, which are below 8.
@@ -36,6 +37,8 @@ struct Sequences {
     tables: Vec<Vec<u32>>,
     qkv: Vec<f32>,
     sinks: Vec<f32>,
+    /// What the twin makes of each row, once it was asked.
+    wanted: OnceCell<Vec<Vec<f32>>>,
 }
 
 impl Sequences {
@@ -69,7 +72,7 @@ impl Sequences {
         let qkv: Vec<f32> =
             numbers.units(rows * (heads + 2 * kv_heads) * dim).iter().map(|x| x * 2.0).collect();
         let sinks = numbers.units(heads);
-        Self { case, cache, tables, qkv, sinks }
+        Self { case, cache, tables, qkv, sinks, wanted: OnceCell::new() }
     }
 
     fn heads(&self) -> usize {
@@ -82,21 +85,28 @@ impl Sequences {
 
     /// The textbook, for one row: [heads, dim].
     fn twin(&self, row: usize) -> Vec<f32> {
-        let Case { dim, kv_heads, group, block_size, window, cap, sinks, .. } = self.case;
-        let width = (self.heads() + 2 * kv_heads) * dim;
+        (0..self.case.kv_heads).flat_map(|kv_head| self.twin_of(row, kv_head)).collect()
+    }
+
+    /// Of the heads that share a kv head.
+    fn twin_of(&self, row: usize, kv_head: usize) -> Vec<f32> {
+        let Case { dim, group, block_size, window, cap, sinks, .. } = self.case;
         let end = self.case.contexts[row];
         let first = window.map_or(0, |window| end.saturating_sub(window));
-        let read = |position: usize, head: usize, value: bool| {
-            let block = self.tables[row][position / block_size] as usize;
-            self.cache.read(Slot { block, head, offset: position % block_size, value })
+        let read = |value: bool| {
+            let slot = |position: usize| {
+                let block = self.tables[row][position / block_size] as usize;
+                Slot { block, head: kv_head, offset: position % block_size, value }
+            };
+            (first..end).map(|position| self.cache.read(slot(position))).collect::<Vec<_>>()
         };
-        let mut out = Vec::new();
-        for head in 0..self.heads() {
-            let q = &self.qkv[row * width + head * dim..][..dim];
-            let mut scores: Vec<f64> = (first..end)
-                .map(|position| {
-                    let k = read(position, head / group, false);
-                    let dot: f64 = q.iter().zip(&k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
+        let (keys, values) = (read(false), read(true));
+        let attend = |head: usize| {
+            let q = &self.qkv_of(row)[head * dim..][..dim];
+            let mut scores: Vec<f64> = keys
+                .iter()
+                .map(|k| {
+                    let dot: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
                     let score = dot * f64::from(self.scale());
                     cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
                 })
@@ -108,13 +118,12 @@ impl Sequences {
             let weights: Vec<f64> = scores.iter().map(|s| (s - most).exp()).collect();
             let all: f64 = weights.iter().sum();
             let mut sum = vec![0.0; dim];
-            for (position, weight) in (first..end).zip(weights) {
-                let v = read(position, head / group, true);
-                sum.iter_mut().zip(v).for_each(|(sum, v)| *sum += weight * f64::from(v));
+            for (v, weight) in values.iter().zip(weights) {
+                sum.iter_mut().zip(v).for_each(|(sum, v)| *sum += weight * f64::from(*v));
             }
-            out.extend(sum.into_iter().map(|x| (x / all) as f32));
-        }
-        out
+            sum.into_iter().map(move |x| (x / all) as f32)
+        };
+        (kv_head * group..(kv_head + 1) * group).flat_map(attend).collect()
     }
 
     /// The row's span, were it at `first` in a step.
@@ -158,6 +167,7 @@ impl Sequences {
     fn check(&self, gpu: &Gpu) {
         let (rows, row_len) = (self.case.contexts.len(), self.heads() * self.case.dim);
         let cache = self.cache.put(gpu);
+        let wanted = self.wanted.get_or_init(|| (0..rows).map(|row| self.twin(row)).collect());
         let prompt = 3;
         let first = |row: usize| if row > 0 { row + prompt } else { row };
         let mut spans: Vec<Span> = (0..rows).map(|row| self.span(row, first(row))).collect();
@@ -168,7 +178,7 @@ impl Sequences {
         for row in 0..rows {
             let at = first(row) * row_len;
             let what = format!("{:?}, context {}", self.case, self.case.contexts[row]);
-            close(&what, &got[at..][..row_len], &self.twin(row), SUMS);
+            close(&what, &got[at..][..row_len], &wanted[row], SUMS);
             let alone = self.run(gpu, &cache, &[self.span(row, 0)], self.qkv_of(row), 0);
             assert!(same_bits(&alone, &got[at..][..row_len]), "{what}: alone it is something else");
         }
