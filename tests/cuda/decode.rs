@@ -241,12 +241,13 @@ fn a_window_hides_what_is_before() {
     in_every_order(|gpu| cases.iter().for_each(|case| case.check(gpu)));
 }
 
-/// Over 64 splits a slot has several, the last one fewer.
+/// Over 64 splits a slot has several, the last one fewer; heads as large that values come in four tiles.
 #[test]
 fn long_pasts_are_cut_into_longer_slots() {
     let case = Case { dim: 16, block_size: 256, contexts: vec![64 * 128, 64 * 128 + 1, 17_000], ..SIMPLE };
     let cases = [
         Sequences::new(case.clone()),
+        Sequences::new(Case { dim: 256, block_size: 32, contexts: vec![16_500], ..case.clone() }),
         Sequences::new(Case { window: Some(9000), element: Element::Int8, contexts: vec![17_000], ..case }),
     ];
     in_every_order(|gpu| cases.iter().for_each(|case| case.check(gpu)));
