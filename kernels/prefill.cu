@@ -14,7 +14,11 @@
 //   wait | next step's copies begin | S = Q K^T | softmax | O += P V
 //
 // Short spans over a long past are also cut into splits of the past (Flash-Decoding, Dao et al. 2023),
-// whose results `prefill_merge` puts together in order. What is cut, and where, depends on the span alone.
+// whose results `prefill_merge` puts together in order. What is cut, and where, depends on the span alone:
+// rows keep their bits in any company, but not where one chunk is a short span and another is not.
+//
+// What is no number stays none: in a query or a key for the rows that see it. A value's also reaches
+// earlier rows of the same sequence whose warp has rows that see it: their weight of it is 0, times NaN.
 //
 // Shared memory: Q [M][DP] | two stages of (K [32][DP] | V [32][DP]) in 16 bits, DP the head rounded up;
 // 16-byte chunks lie swizzled, so that ldmatrix meets no bank twice. Caches of bytes: Q | K | V as halves
@@ -291,7 +295,7 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
       for (int n = 0; n < STEP / 8; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) s[m][n][e] = 0.f;
-#pragma unroll 2
+#pragma unroll 4
     for (int k = 0; k < j.dim / 16; k++) {
       uint32_t a[MT][4];
 #pragma unroll
@@ -361,6 +365,7 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
         for (int n = 0; n < STEP / 8; n++) most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
         most = fmaxf(largest[m][h], quad_max(most));
         const float base = most == -INFINITY ? 0.f : most; // all hidden, or no numbers: those stay visible
+        const float low = base - RISE;
         const float fade = exp2f(largest[m][h] - base);
         largest[m][h] = most;
         fade_o[m][h] = fade;
@@ -380,7 +385,7 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
         float total = 0.f;
 #pragma unroll
         for (int n = 0; n < STEP / 8; n++) {
-          float a = exp2f(s[m][n][2 * h] - base + RISE), b = exp2f(s[m][n][2 * h + 1] - base + RISE);
+          float a = exp2f(s[m][n][2 * h] - low), b = exp2f(s[m][n][2 * h + 1] - low);
           total += a + b;
           if (BYTES) a *= v_scale[n].x * shrink, b *= v_scale[n].y * shrink;
           p[m][n / 2][n % 2 * 2 + h] = pack<T>(a, b);

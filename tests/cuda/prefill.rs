@@ -19,7 +19,7 @@ struct Case {
     dim: usize,
     block_size: usize,
     window: Option<usize>,
-    soft_cap: Option<f32>,
+    cap: Option<f32>,
     sinks: Option<Vec<f32>>,
     scale: f32,
     /// Start and length of each span.
@@ -45,7 +45,7 @@ impl Case {
             dim,
             block_size: 16,
             window: None,
-            soft_cap: None,
+            cap: None,
             sinks: None,
             scale: 1.0 / (dim as f32).sqrt(),
             spans: spans.to_vec(),
@@ -230,7 +230,7 @@ fn twin_head(case: &Case, made: &Made, span: usize, position: usize, head: usize
             let k = &made.keys[span][at(p)..][..dim];
             let dot: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
             let score = dot * f64::from(case.scale);
-            case.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+            case.cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
         })
         .collect();
     let sink = case.sinks.as_ref().map(|sinks| f64::from(sinks[head]));
@@ -269,7 +269,8 @@ fn run(gpu: &Gpu, case: &Case, made: &Made) -> Vec<Vec<f32>> {
     let (step, cache) = (put(gpu, &words[..used]), put(gpu, &made.cache));
     let (qkv, out) = (put(gpu, &made.qkv), room::<f32>(gpu, rows * case.heads * case.dim));
     let sinks = case.sinks.as_ref().map(|sinks| put(gpu, sinks));
-    let splits = case.splits.map(|limits| Splits::new(gpu, limits, case.heads, case.dim).unwrap());
+    let workspace = case.splits.map(|limits| room::<u8>(gpu, limits.bytes(case.heads, case.dim)));
+    let splits = case.splits.zip(workspace.as_ref());
     prefill::attend(
         gpu,
         &out,
@@ -277,7 +278,7 @@ fn run(gpu: &Gpu, case: &Case, made: &Made) -> Vec<Vec<f32>> {
         past(case, &cache),
         &attention(case, sinks.as_ref()),
         Tiles { step: &step, tiles, rows: case.tile_rows },
-        splits.as_ref(),
+        splits.map(|(limits, workspace)| Splits { limits, workspace }),
     )
     .unwrap();
     let out: Vec<f32> = get(gpu, &out, rows * case.heads * case.dim);
@@ -289,8 +290,8 @@ fn past<'a>(case: &Case, memory: &'a Memory) -> Past<'a> {
 }
 
 fn attention<'a>(case: &Case, sinks: Option<&'a Memory>) -> Attention<'a> {
-    let Case { heads, kv_heads, dim, scale, window, soft_cap, .. } = *case;
-    Attention { heads, kv_heads, head_dim: dim, scale, window, soft_cap, sinks }
+    let Case { heads, kv_heads, dim, scale, window, cap, .. } = *case;
+    Attention { heads, kv_heads, head_dim: dim, scale, window, cap, sinks }
 }
 
 /// Queries and weights are rounded to the products' type: half a step of it (2^-12, 2^-9) moves a score of
@@ -381,7 +382,7 @@ fn windows_caps_and_sinks() {
         let case = Case { block_size: 8, ..Case::new(element, (4, 2, 64), &[(0, 50), (101, 40)]) };
         let sinks = Some(vec![1.5, -2.0, 0.0, 40.0]);
         let windows = [1, 5, 32, 50].map(|window| Case { window: Some(window), ..case.clone() });
-        let capped = Case { soft_cap: Some(3.0), scale: 1.0, ..case.clone() };
+        let capped = Case { cap: Some(3.0), scale: 1.0, ..case.clone() };
         let all = Case { window: Some(20), sinks: sinks.clone(), ..capped.clone() };
         windows.into_iter().chain([Case { sinks, ..case }, capped, all])
     }));

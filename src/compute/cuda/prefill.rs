@@ -43,7 +43,7 @@ pub struct Attention<'a> {
     /// Each token sees the last `window` tokens, itself included.
     pub window: Option<usize>,
     /// Scores are `cap * tanh(score / cap)`.
-    pub soft_cap: Option<f32>,
+    pub cap: Option<f32>,
     /// A score of each head that takes part in the softmax and has no value: f32 [heads].
     pub sinks: Option<&'a Memory>,
 }
@@ -57,14 +57,15 @@ pub struct Tiles<'a> {
     pub rows: usize,
 }
 
-/// Room for the results of splits: the past of short spans is cut, so that many blocks work on it.
+/// Short spans whose past is cut, so that many blocks work on it.
 ///
-/// What is cut depends on the span alone: it has at most `rows` rows, and more than 512 positions; then it
-/// is cut into equal splits of 512, 1,024, 2,048... positions, of which there are at most `most`.
-pub struct Splits {
-    parts: Memory, // f32 [spans, rows, heads, most, head_dim]
-    sums: Memory,  // f32x2 [spans, rows, heads, most]
-    limits: SplitLimits,
+/// What is cut depends on the span alone: it has at most `rows` rows, and ends behind 512 positions; then
+/// it is cut into splits of 512, 1,024, 2,048... positions, the least of which there are at most `most`.
+#[derive(Clone, Copy)]
+pub struct Splits<'a> {
+    pub limits: SplitLimits,
+    /// [`SplitLimits::bytes`] to work in.
+    pub workspace: &'a Memory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,22 +77,16 @@ pub struct SplitLimits {
     pub most: usize,
 }
 
-impl Splits {
-    pub fn new(gpu: &Gpu, limits: SplitLimits, heads: usize, head_dim: usize) -> Result<Self> {
-        let slots = limits.slots(heads);
-        let parts = gpu.alloc(slots * head_dim * 4, "splits of attention")?;
-        Ok(Self { parts, sums: gpu.alloc(slots * 8, "splits of attention")?, limits })
-    }
-}
-
 impl SplitLimits {
-    fn slots(self, heads: usize) -> usize {
-        self.spans * self.rows * heads * self.most
+    const NONE: Self = Self { spans: 0, rows: 0, most: 1 };
+
+    /// f32x2 [spans, rows, heads, most] of (largest score, sum); f32 [spans, rows, heads, most, head_dim]
+    pub fn bytes(self, heads: usize, head_dim: usize) -> usize {
+        self.sums_bytes(heads) / 2 * (2 + head_dim)
     }
 
-    /// What [`Splits::new`] allocates.
-    pub fn bytes(self, heads: usize, head_dim: usize) -> usize {
-        self.slots(heads) * (head_dim * 4 + 8)
+    fn sums_bytes(self, heads: usize) -> usize {
+        self.spans * self.rows * heads * self.most * 8
     }
 }
 
@@ -117,7 +112,7 @@ pub fn attend(
     past: Past,
     attention: &Attention,
     tiles: Tiles,
-    splits: Option<&Splits>,
+    splits: Option<Splits>,
 ) -> Result<()> {
     let &Attention { heads, kv_heads, head_dim, .. } = attention;
     if head_dim > MOST_DIM || head_dim % 16 != 0 {
@@ -127,9 +122,14 @@ pub fn attend(
         )));
     }
     let (rows, columns) = block(head_dim);
-    let limits = splits.map_or(SplitLimits { spans: 0, rows: 0, most: 1 }, |splits| splits.limits);
-    let parts: Arg = splits.map(|splits| &splits.parts).into();
-    let sums: Arg = splits.map(|splits| &splits.sums).into();
+    let limits = splits.map_or(SplitLimits::NONE, |splits| splits.limits);
+    let (sums, parts) = match splits {
+        Some(Splits { workspace, .. }) => {
+            assert!(workspace.bytes() >= limits.bytes(heads, head_dim), "the workspace is the caller's");
+            (Arg::Ptr(workspace.at(0)), Arg::Ptr(workspace.at(limits.sums_bytes(heads))))
+        }
+        None => (Arg::from(None), Arg::from(None)),
+    };
     // Without a window: one that everything lies in.
     let window = Arg::from(attention.window.unwrap_or(i32::MAX as usize));
     let blocks = (tiles.rows * heads / kv_heads).div_ceil(rows);
@@ -153,7 +153,7 @@ pub fn attend(
         limits.most.into(),
         limits.spans.into(),
         attention.scale.into(),
-        attention.soft_cap.unwrap_or(0.0).into(),
+        attention.cap.unwrap_or(0.0).into(),
     ];
     let shape = Shape::new([tiles.tiles, kv_heads, blocks * limits.most], THREADS);
     gpu.launch(MODULE, kernel(past.element, columns), shape.shared(shared_bytes(rows, columns)), &args)?;
