@@ -23,7 +23,7 @@
 // Shared memory: Q [M][DP] | two stages of (K [32][DP] | V [32][DP]) in 16 bits, DP the head rounded up;
 // 16-byte chunks lie swizzled, so that ldmatrix meets no bank twice. Caches of bytes: Q | K | V as halves
 // (one step) | two stages of both as bytes. The rest of it is at `Shared`.
-#include "common.cuh"
+#include "cache.cuh"
 
 #define STEP 32     // positions
 #define WARPS 4
@@ -34,7 +34,7 @@
 struct Job {
   float* out;         // f32 [rows, heads * dim]
   const float* qkv;   // f32 [rows, (heads + 2 kv_heads) * dim]: queries are normalised and rotated
-  const char* cache;  // [block][kv head](K [block_size][dim] | V | K scales f32 [block_size] | V scales)
+  const char* cache;  // as cache.cuh says
   const Step* step;
   const float* sinks; // f32 [heads] or null
   float* parts;       // f32 [part_spans, short_rows, heads, most_splits, dim]: O of a split
@@ -158,13 +158,13 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
   // ---- where keys lie: the last warp, a thread a position; blocks are looked up a step ahead ----
   const int32_t* table = block_table(step, j.group, span);
   const int row_bytes = j.dim * (BYTES ? 1 : 2), plane = j.block_size * row_bytes; // of keys, of values
-  const int64_t part_bytes = 2 * (int64_t)plane + (BYTES ? 8 * j.block_size : 0);
+  const KvShape shape = {j.kv_heads, j.dim, j.block_size, BYTES ? 1 : 2, BYTES};
   auto seen = [&](int p) { return p >= begin && p < end; };
   auto block_of = [&](int at) { return warp == WARPS - 1 && seen(at + lane) ? table[(at + lane) / j.block_size] : 0; };
   auto look_up = [&](int at, int block) {
     if (warp != WARPS - 1) return;
     const int p = at + lane;
-    const char* key = j.cache + ((int64_t)block * j.kv_heads + head) * part_bytes + p % j.block_size * row_bytes;
+    const char* key = j.cache + kv_part(shape, block, head) + p % j.block_size * row_bytes;
     from[(at / STEP & 1) * STEP + lane] = seen(p) ? (uint64_t)key : 0;
   };
 

@@ -3,6 +3,9 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
+mod decode;
 mod harness;
+mod kv;
+mod paged;
 mod prefill;
 mod rows;

@@ -9,6 +9,8 @@ use std::ffi::CString;
 
 /// A module for each `.cu` file.
 pub(super) const MODULES: &[(&str, &str)] = &[
+    ("decode", include_str!("../../../kernels/ptx/decode.ptx")),
+    ("kv", include_str!("../../../kernels/ptx/kv.ptx")),
     ("prefill", include_str!("../../../kernels/ptx/prefill.ptx")),
     ("rows", include_str!("../../../kernels/ptx/rows.ptx")),
 ];

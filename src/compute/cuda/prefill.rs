@@ -3,7 +3,9 @@
 //! A step's spans come as tiles of a fixed number of rows. How many rows that is, is the host's choice,
 //! the same for every layer of a model; [`tile_rows`] says what fills a block's products.
 
+use super::decode::Attention;
 use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::kv::{Cache, Element, Place};
 use crate::compute::{DeviceError, Result};
 
 const MODULE: &str = "prefill";
@@ -13,47 +15,12 @@ const STEP: usize = 32;
 /// Largest head.
 const MOST_DIM: usize = 256;
 
-/// What keys and values are stored as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Element {
-    F16,
-    Bf16,
-    /// With an f32 scale for each token's key and value in every head; so has `Fp8`, which is e4m3.
-    Int8,
-    Fp8,
-}
-
-/// Keys and values of one layer: `[block][kv head](K [block_size][dim] | V | K scales | V scales)`.
+/// Tiles of the step's spans of more than one row.
 #[derive(Clone, Copy)]
-pub struct Past<'a> {
-    pub memory: &'a Memory,
-    pub block_size: usize,
-    pub element: Element,
-    /// Whose block tables of the step: the group that the layer's cache belongs to.
-    pub group: usize,
-}
-
-#[derive(Clone, Copy)]
-pub struct Attention<'a> {
-    pub heads: usize,
-    pub kv_heads: usize,
-    pub head_dim: usize,
-    /// Multiplies scores before the softmax.
-    pub scale: f32,
-    /// Each token sees the last `window` tokens, itself included.
-    pub window: Option<usize>,
-    /// Scores are `cap * tanh(score / cap)`.
-    pub cap: Option<f32>,
-    /// A score of each head that takes part in the softmax and has no value: f32 [heads].
-    pub sinks: Option<&'a Memory>,
-}
-
-/// A step on the device, and no fewer tiles than it has.
-#[derive(Clone, Copy)]
-pub struct Tiles<'a> {
-    pub step: &'a Memory,
-    pub tiles: usize,
-    /// Rows of a whole tile.
+pub struct Tiles {
+    /// How many a step of this size has at most.
+    pub most: usize,
+    /// Rows of a whole tile, as the step was cut.
     pub rows: usize,
 }
 
@@ -109,12 +76,14 @@ pub fn attend(
     gpu: &Gpu,
     out: &Memory, // f32 [rows, heads * head_dim]
     qkv: &Memory, // f32 [rows, (heads + 2 kv_heads) * head_dim]
-    past: Past,
+    cache: &Cache,
+    place: Place,
     attention: &Attention,
     tiles: Tiles,
     splits: Option<Splits>,
 ) -> Result<()> {
-    let &Attention { heads, kv_heads, head_dim, .. } = attention;
+    let super::kv::Shape { kv_heads, head_dim, block_size, element, .. } = cache.shape();
+    let heads = attention.heads;
     if head_dim > MOST_DIM || head_dim % 16 != 0 {
         return Err(DeviceError(format!(
             "CUDA: attention over prompts has no kernel for heads of {head_dim}: multiples of 16 up to \
@@ -136,17 +105,17 @@ pub fn attend(
     let args = [
         out.into(),
         qkv.into(),
-        past.memory.into(),
-        tiles.step.into(),
+        Arg::Ptr(cache.memory.at(0)),
+        place.step.into(),
         attention.sinks.into(),
         parts,
         sums,
-        past.group.into(),
+        place.group.into(),
         heads.into(),
         kv_heads.into(),
         head_dim.into(),
-        past.block_size.into(),
-        usize::from(past.element == Element::Fp8).into(),
+        block_size.into(),
+        usize::from(element == Element::Fp8).into(),
         window,
         tiles.rows.into(),
         limits.rows.into(),
@@ -155,8 +124,8 @@ pub fn attend(
         attention.scale.into(),
         attention.cap.unwrap_or(0.0).into(),
     ];
-    let shape = Shape::new([tiles.tiles, kv_heads, blocks * limits.most], THREADS);
-    gpu.launch(MODULE, kernel(past.element, columns), shape.shared(shared_bytes(rows, columns)), &args)?;
+    let shape = Shape::new([tiles.most, kv_heads, blocks * limits.most], THREADS);
+    gpu.launch(MODULE, kernel(element, columns), shape.shared(shared_bytes(rows, columns)), &args)?;
     if limits.most == 1 {
         return Ok(());
     }
@@ -164,7 +133,7 @@ pub fn attend(
         out.into(),
         parts,
         sums,
-        tiles.step.into(),
+        place.step.into(),
         attention.sinks.into(),
         heads.into(),
         head_dim.into(),
@@ -173,7 +142,7 @@ pub fn attend(
         limits.most.into(),
         limits.spans.into(),
     ];
-    let shape = Shape::new([tiles.tiles, heads, limits.rows.min(tiles.rows)], THREADS);
+    let shape = Shape::new([tiles.most, heads, limits.rows.min(tiles.rows)], THREADS);
     gpu.launch(MODULE, "prefill_merge", shape, &args)
 }
 
