@@ -12,7 +12,7 @@ import sys
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-TOOLS = HERE.parent / "target" / "nvrtc"
+TOOLS = HERE.parent / "target" / "cuda-tools"
 # compiler and headers for each target; both pinned.
 PACKAGES = {
     "12.0": ["nvidia-cuda-nvrtc-cu12==12.0.140", "nvidia-cuda-runtime-cu12==12.0.146"],
@@ -20,14 +20,14 @@ PACKAGES = {
 }
 
 
-def tools(version):
-    """The folder with this NVRTC, fetched once."""
-    place = TOOLS / version
+def fetched(name, packages):
+    """The folder with what is in these packages, fetched once."""
+    place = TOOLS / name
     if not (place / "done").exists():
         place.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
         command += ["--platform", "manylinux2014_x86_64", "--platform", "manylinux1_x86_64"]
-        subprocess.run([*command, "--dest", str(place), *PACKAGES[version]], check=True)
+        subprocess.run([*command, "--dest", str(place), *packages], check=True)
         for wheel in place.glob("*.whl"):
             zipfile.ZipFile(wheel).extractall(place)
             wheel.unlink()
@@ -37,7 +37,7 @@ def tools(version):
 
 class Compiler:
     def __init__(self, version):
-        place = tools(version)
+        place = fetched(f"nvrtc-{version}", PACKAGES[version])
         lib = place / "nvidia" / "cuda_nvrtc" / "lib"
         for builtins in lib.glob("libnvrtc-builtins.so*"):  # opened by its bare name later
             ctypes.CDLL(str(builtins), mode=ctypes.RTLD_GLOBAL)
@@ -97,4 +97,5 @@ def main():
         sys.exit("stale: run kernels/ptx.py and commit what it makes" if check else "failed")
 
 
-main()
+if __name__ == "__main__":
+    main()

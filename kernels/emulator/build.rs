@@ -64,13 +64,13 @@ fn build(mut kernels: Vec<PathBuf>, library: &Path, recipe: &Path) -> Result<(),
     fs::write(recipe, text(&objects)?).map_err(|e| e.to_string())
 }
 
-/// A line `compiler PATH`, a line `flag FLAG` for each, a line `object PATH` or `kernel NAME PATH` for each
+/// A line `compiler PATH`, a line `flag FLAG` for each, a line `object PATH` or `kernel FILE PATH` for each
 /// object file. Flags of less optimisation: what is rebuilt is run once.
 fn text(objects: &[(Option<&Path>, &PathBuf)]) -> Result<String, String> {
     let compiler = checked(1).try_get_compiler().map_err(|e| e.to_string())?;
     let mut lines = vec![format!("compiler {}", compiler.path().display())];
     lines.extend(compiler.args().iter().map(|flag| format!("flag {}", flag.to_string_lossy())));
-    lines.extend(objects.iter().map(|(source, object)| match source.and_then(|source| source.file_stem()) {
+    lines.extend(objects.iter().map(|(source, object)| match source.and_then(|source| source.file_name()) {
         Some(name) => format!("kernel {} {}", name.to_string_lossy(), object.display()),
         None => format!("object {}", object.display()),
     }));

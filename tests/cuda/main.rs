@@ -3,7 +3,17 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
+mod blocks;
+mod decode;
+mod embed;
 mod faults;
+mod gemm;
+mod gemv;
 mod harness;
+mod kv;
 mod limits;
+mod mutations;
+mod paged;
+mod prefill;
 mod rows;
+mod weights;

@@ -98,6 +98,7 @@ fn halves_keep_their_range_by_a_scale_of_each_row() {
         let norm = norm!(gpu, weight, held);
         // Without a norm the first row is far beyond f16 and the third far below; the second is nothing.
         let mut x = x.to_vec();
+        x[n - 1] *= 60.0; // beyond all others: the scale is the row's, not each warp's
         x[n..2 * n].fill(0.0);
         if weight.is_none() {
             x[..n].iter_mut().for_each(|x| *x *= 1e30);

@@ -10,22 +10,22 @@ struct Recipe {
     flags: Vec<String>,
     /// The emulator's own.
     runtime: Vec<String>,
-    /// Names of kernels and their objects.
+    /// Files of kernels and their objects.
     kernels: Vec<(String, String)>,
 }
 
-/// Compiles `kernels/NAME.cu`, with the headers of that folder, and links it with the other objects as
+/// Compiles the `file` (as `rows.cu`) of that folder, with its headers, and links it with the other objects as
 /// they are into the library `to`. Run a test with `CUDA_EMULATOR` set to that.
 ///
 /// # Errors
 /// What the compiler says, or that there is none.
-pub fn rebuild(kernels: &Path, name: &str, to: &Path) -> Result<(), String> {
+pub fn rebuild(kernels: &Path, file: &str, to: &Path) -> Result<(), String> {
     let recipe = recipe().ok_or("there is no C++ compiler")?;
     let object = to.with_extension("o");
     let mut compile = Command::new(&recipe.compiler);
-    compile.args(&recipe.flags).arg("-c").arg(kernels.join(name).with_extension("cu"));
+    compile.args(&recipe.flags).arg("-c").arg(kernels.join(file));
     output(compile.arg("-o").arg(&object))?;
-    let others = recipe.kernels.iter().filter(|(kernel, _)| kernel != name).map(|(_, object)| object);
+    let others = recipe.kernels.iter().filter(|(name, _)| name != file).map(|(_, object)| object);
     let mut link = Command::new(&recipe.compiler);
     link.args(["-shared", "-Wl,-soname,libcuda.so", "-Wl,-z,defs", "-o"]).arg(to);
     // First, so that of functions that the linker finds twice it takes this one's.

@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A device that is open. Everything is queued on one stream, in order; copies that nobody waits for
@@ -24,7 +25,7 @@ pub struct Gpu {
     timing: RefCell<Option<Timing>>,
     /// Of the launches since [`Gpu::record`] or [`Gpu::replay`].
     trail: RefCell<DefaultHasher>,
-    launches: Cell<u64>,
+    launches: Arc<AtomicU64>,
     pub(super) facts: Facts,
     // Last: everything above is freed while it is still there.
     context: Arc<CudaContext>,
@@ -142,7 +143,7 @@ impl Gpu {
             mode: Cell::new(Mode::Eager),
             timing: RefCell::default(),
             trail: RefCell::default(),
-            launches: Cell::new(0),
+            launches: Arc::default(),
             facts,
             context,
         })
@@ -223,7 +224,7 @@ impl Gpu {
         if self.mode.get() == Mode::Replaying {
             return Ok(());
         }
-        self.launches.set(self.launches.get() + 1);
+        self.launches.fetch_add(1, Ordering::Relaxed);
         self.bind()?;
         let mut kernels = self.kernels.borrow_mut();
         let function = kernels.function(module, kernel, args, shape.shared)?;
@@ -327,9 +328,31 @@ impl Gpu {
         unsafe { result::stream::synchronize(self.compute.0) }.map_err(failed("waiting for the device"))
     }
 
-    /// Kernels launched so far, those of graphs left out.
-    pub fn launches(&self) -> u64 {
-        self.launches.get()
+    /// Counts kernels and graphs as they are queued; those in graphs left out.
+    pub fn launches(&self) -> Arc<AtomicU64> {
+        self.launches.clone()
+    }
+
+    /// The context is broken: a kernel failed, or the device is gone. Nothing on it will work again.
+    pub fn is_lost(&self) -> bool {
+        use sys::CUresult as E;
+        // SAFETY: the stream is open; a broken context says so at every question.
+        let said = unsafe { sys::cuStreamQuery(self.compute.0) };
+        matches!(
+            said,
+            E::CUDA_ERROR_ILLEGAL_ADDRESS
+                | E::CUDA_ERROR_MISALIGNED_ADDRESS
+                | E::CUDA_ERROR_INVALID_ADDRESS_SPACE
+                | E::CUDA_ERROR_INVALID_PC
+                | E::CUDA_ERROR_ILLEGAL_INSTRUCTION
+                | E::CUDA_ERROR_HARDWARE_STACK_ERROR
+                | E::CUDA_ERROR_LAUNCH_FAILED
+                | E::CUDA_ERROR_LAUNCH_TIMEOUT
+                | E::CUDA_ERROR_ASSERT
+                | E::CUDA_ERROR_ECC_UNCORRECTABLE
+                | E::CUDA_ERROR_CONTEXT_IS_DESTROYED
+                | E::CUDA_ERROR_UNKNOWN
+        )
     }
 
     // ---- graphs ----
@@ -389,7 +412,7 @@ impl Gpu {
     pub fn start(&self, graph: &Graph) -> Result<()> {
         self.mode.set(Mode::Eager);
         self.bind()?;
-        self.launches.set(self.launches.get() + 1);
+        self.launches.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the graph is whole, and what it points to lives as long as the backend.
         unsafe { result::graph::launch(graph.exec, self.compute.0) }.map_err(failed("launching a graph"))
     }
@@ -411,7 +434,8 @@ impl Gpu {
         }
         let spent = |(kernel, begun, ended): &(&'static str, Event, Event)| {
             // SAFETY: both are of one stream, and past.
-            let ms = unsafe { result::event::elapsed(begun.0, ended.0) }.map_err(failed("reading times"))?;
+            let ms = unsafe { result::event::elapsed(begun.event, ended.event) }
+                .map_err(failed("reading times"))?;
             Ok((*kernel, Duration::from_secs_f64(f64::from(ms) / 1e3)))
         };
         timing.spans.iter().map(spent).collect()
@@ -421,22 +445,27 @@ impl Gpu {
         if self.mode.get() != Mode::Eager || self.timing.borrow().is_none() {
             return Ok(None);
         }
-        let event = Event::new(sys::CUevent_flags::CU_EVENT_DEFAULT)?;
+        let event = self.new_event(sys::CUevent_flags::CU_EVENT_DEFAULT)?;
         self.mark(&event)?;
         Ok(Some(event))
     }
 
     /// An event without a time, to be waited for.
     pub fn event(&self) -> Result<Event> {
+        self.new_event(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+    }
+
+    fn new_event(&self, flags: sys::CUevent_flags) -> Result<Event> {
         self.bind()?;
-        Event::new(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING)
+        let event = result::event::create(flags).map_err(failed("creating an event"))?;
+        Ok(Event { event, context: self.context.clone() })
     }
 
     /// It happens when everything queued so far is done.
     pub fn mark(&self, event: &Event) -> Result<()> {
         self.bind()?;
         // SAFETY: event and stream are open.
-        unsafe { result::event::record(event.0, self.compute.0) }.map_err(failed("recording an event"))
+        unsafe { result::event::record(event.event, self.compute.0) }.map_err(failed("recording an event"))
     }
 }
 
@@ -446,31 +475,6 @@ const TIMES_FROM: u32 = 12080;
 #[derive(Default)]
 struct Timing {
     spans: Vec<(&'static str, Event, Event)>,
-}
-
-/// A point in the queue.
-pub struct Event(sys::CUevent);
-
-// SAFETY: a handle; used by one thread at a time.
-unsafe impl Send for Event {}
-
-impl Event {
-    fn new(flags: sys::CUevent_flags) -> Result<Self> {
-        result::event::create(flags).map(Self).map_err(failed("creating an event"))
-    }
-
-    /// Until it has happened; at once where it was never marked.
-    pub fn wait(&self) -> Result<()> {
-        // SAFETY: it is open.
-        unsafe { result::event::synchronize(self.0) }.map_err(failed("waiting for the device"))
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        // SAFETY: created by `new`, destroyed here only.
-        let _ = unsafe { result::event::destroy(self.0) };
-    }
 }
 
 /// Largest number of arguments of a kernel.
@@ -592,6 +596,31 @@ impl Drop for Pinned {
         let _ = self.context.bind_to_thread();
         // SAFETY: allocated by `Gpu::pinned`, freed here only.
         let _ = unsafe { result::free_host(self.at.cast()) };
+    }
+}
+
+/// A place in the queue.
+pub struct Event {
+    event: sys::CUevent,
+    context: Arc<CudaContext>,
+}
+
+// SAFETY: a handle; used by one thread at a time.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// Until what was queued before the last [`Gpu::mark`] is done; at once where there was none.
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: created by `Gpu::event`.
+        unsafe { result::event::synchronize(self.event) }.map_err(failed("waiting for the device"))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        // SAFETY: created by `Gpu::event`, destroyed here only.
+        let _ = unsafe { result::event::destroy(self.event) };
     }
 }
 

@@ -7,21 +7,37 @@
 //! | `kernels` | modules of PTX and their entries |
 //! | `graphs` | passes that are queued as one graph |
 //! | `limits` | what the device can do at most |
+//! | `embed` | token embeddings |
+//! | `gemv` | matrices times one to eight rows |
+//! | `gemm` | matrices times more rows than a few, on tensor cores |
+//! | `load` | from a file to the device |
+//! | `prefill` | attention of several rows of a sequence |
+//! | `draw` | tokens drawn from rows of logits |
 //! | `rows` | rows of activations made ready, added, gathered |
+//! | `kv` | keys and values: made ready, stored, copied by blocks |
+//! | `decode` | attention of single new tokens |
 //! | `step` | one step's work as the kernels read it |
 //! | `weights` | matrices: a file's blocks as planes |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
+pub mod decode;
+pub mod draw;
+pub mod embed;
+pub mod gemm;
+pub mod gemv;
 mod gpu;
-pub mod graphs;
 mod kernels;
+pub mod kv;
 pub mod limits;
+mod load;
 mod open;
+pub mod prefill;
 pub mod rows;
 pub mod step;
 pub mod weights;
 
 pub use gpu::{Arg, Event, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
+pub use load::Staging;
 pub use open::{devices, open};

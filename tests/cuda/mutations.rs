@@ -1,0 +1,156 @@
+//! Whether the tests would notice: each mutation is one mistake in one kernel, and a test must fail for it.
+//!
+//! `cargo test --test cuda -- --ignored mutations` builds each changed kernel anew, links it with the other
+//! objects of the emulator, and runs one test of this very program on that. A mutation that is no longer
+//! to be made (the text changed) or that no test notices fails, by its name.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
+
+/// In `file`, the one `find` becomes `replace`; of the tests whose names begin with `test`, one must fail.
+/// A header is changed for the one kernel file that is `built` with it.
+struct Mutation {
+    file: &'static str,
+    built: &'static str,
+    find: &'static str,
+    replace: &'static str,
+    test: &'static str,
+}
+
+const fn of(file: &'static str, find: &'static str, replace: &'static str, test: &'static str) -> Mutation {
+    Mutation { file, built: file, find, replace, test }
+}
+
+/// What is wrong with each is plain from the two texts.
+#[rustfmt::skip]
+const MUTATIONS: &[Mutation] = &[
+    // rows: sums, scales, norms, gathered rows
+    of("rows.cu", "ss += x[i] * x[i];", "ss += x[i];", "rows::rows_are_normalised"),
+    of("rows.cu", "/ n + eps", "/ blockDim.x + eps", "rows::rows_are_normalised"),
+    of("rows.cu", "out[i] = w ? x[i] * s * w[i] : x[i];", "out[i] = w ? x[i] * w[i] : x[i];", "rows::rows_are_normalised"),
+    of("rows.cu", "rms_scale(y, n, eps, red)", "rms_scale(x, n, eps, red)", "rows::rows_are_added"),
+    of("rows.cu", "rows ? rows[i] :", "rows ? i :", "rows::rows_are_gathered"),
+    of("rows.cu", "d = most / 127.f", "d = most / 128.f", "rows::bytes_come_with_their_scale_and_sum"),
+    of("rows.cu", "make_float2(sum == sum ? d : sum, d * sum)", "make_float2(d, d * sum)", "rows::what_is_no_number_stays_none"),
+    of("rows.cu", "make_float2(sum == sum ? d : sum, d * sum)", "make_float2(sum == sum ? d : sum, sum)", "rows::bytes_come"),
+    of("rows.cu", "scale[blockIdx.x] = 1.f / up", "scale[blockIdx.x] = up", "rows::halves_keep_their_range"),
+    of("rows.cu", "most = block_max(most, red);", "most = warp_max(most);", "rows::halves_keep_their_range"),
+    // what all kernels share
+    Mutation { file: "common.cuh", built: "rows.cu", find: "v = warp_sum(v);\n  __syncthreads();\n  if (lane == 0) red[warp] = v;\n  __syncthreads();", replace: "v = warp_sum(v);\n  __syncthreads();\n  if (lane == 0) red[warp] = v;", test: "rows::" },
+    Mutation { file: "common.cuh", built: "rows.cu", find: "for (int o = 16; o; o >>= 1) v += ", replace: "for (int o = 8; o; o >>= 1) v += ", test: "rows::" },
+    Mutation { file: "common.cuh", built: "rows.cu", find: "v = fmaxf(v, __shfl_xor_sync(FULL, v, o))", replace: "v = fmaxf(v, __shfl_xor_sync(FULL, v, 1))", test: "rows::" },
+];
+
+/// So long a test may take; one that hangs has noticed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[test]
+#[ignore = "two minutes: run by .ci/run"]
+fn mutations_are_noticed() {
+    if env::var_os("TEST_ON_GPU").is_some() || !cuda_emulator::install() {
+        return eprintln!("skipped: mutations are of the kernels on the emulator");
+    }
+    let only = env::var("MUTATIONS_OF").unwrap_or_default();
+    let chosen: Vec<_> = MUTATIONS.iter().filter(|mutation| mutation.built.starts_with(&only)).collect();
+    untouched_kernels_pass(&chosen);
+    let (left, survived) = (Mutex::new(chosen.iter()), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let Some(mutation) = left.lock().unwrap().next() else { return };
+            if let Err(why) = is_noticed(mutation) {
+                survived.lock().unwrap().push(why);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let survived = survived.into_inner().unwrap();
+    assert!(survived.is_empty(), "{} of {} mutations: {survived:#?}", survived.len(), chosen.len());
+}
+
+/// Else every mutation would seem to be noticed.
+fn untouched_kernels_pass(mutations: &[&Mutation]) {
+    let Some(first) = mutations.first() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("untouched.so");
+    cuda_emulator::rebuild(&kernels(), first.built, &library).unwrap();
+    let (passed, said) = run(first.test, &library);
+    assert!(passed, "an unchanged kernel fails: {said}");
+}
+
+fn is_noticed(mutation: &Mutation) -> Result<(), String> {
+    let begun = Instant::now();
+    let name =
+        format!("{}: {:?} -> {:?} ({})", mutation.file, mutation.find, mutation.replace, mutation.test);
+    let folder = tempfile::tempdir().unwrap();
+    change(mutation, folder.path()).map_err(|why| format!("{name}: {why}"))?;
+    let library = folder.path().join("changed.so");
+    cuda_emulator::rebuild(folder.path(), mutation.built, &library)
+        .map_err(|why| format!("{name}: it does not compile: {why}"))?;
+    let compiled = begun.elapsed();
+    let (passed, said) = run(mutation.test, &library);
+    if passed {
+        return Err(format!("{name}: no test noticed"));
+    }
+    if !said.contains("test result: FAILED") && !said.contains("hangs") {
+        return Err(format!("{name}: the test did not run: {said}"));
+    }
+    println!("noticed in {:.0?} + {:.0?}: {name}", compiled, begun.elapsed() - compiled);
+    Ok(())
+}
+
+fn kernels() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
+}
+
+/// The kernels' sources in `folder`, one of them changed.
+fn change(mutation: &Mutation, folder: &Path) -> Result<(), String> {
+    let is_source = |path: &Path| path.extension().is_some_and(|end| end == "cu" || end == "cuh");
+    for path in fs::read_dir(kernels()).unwrap().map(|entry| entry.unwrap().path()).filter(|p| is_source(p)) {
+        fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+    }
+    let file = folder.join(mutation.file);
+    let text = fs::read_to_string(&file).map_err(|error| error.to_string())?;
+    match text.matches(mutation.find).count() {
+        1 => {
+            fs::write(file, text.replace(mutation.find, mutation.replace)).map_err(|error| error.to_string())
+        }
+        n => Err(format!("the text is there {n} times, not once")),
+    }
+}
+
+/// Whether the tests of that name pass on that emulator, and what they said.
+fn run(test: &str, library: &Path) -> (bool, String) {
+    let log = library.with_extension("log");
+    let out = fs::File::create(&log).unwrap();
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args([test, "--test-threads=1"])
+        .env("CUDA_EMULATOR", library)
+        .stdout(out.try_clone().unwrap())
+        .stderr(Stdio::from(out))
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break Some(status),
+            None if begun.elapsed() > PATIENCE => break None,
+            None => thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    if status.is_none() {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let said = fs::read_to_string(&log).unwrap();
+    match status {
+        Some(status) => (status.success(), said),
+        None => (false, format!("hangs\n{said}")),
+    }
+}
