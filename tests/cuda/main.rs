@@ -5,6 +5,7 @@
 
 mod blocks;
 mod decode;
+mod draw;
 mod embed;
 mod faults;
 mod gemm;
@@ -12,8 +13,12 @@ mod gemv;
 mod harness;
 mod kv;
 mod limits;
+mod models;
 mod mutations;
 mod paged;
 mod prefill;
 mod rows;
 mod weights;
+
+#[path = "../support/mod.rs"]
+mod support;
