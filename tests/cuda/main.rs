@@ -3,9 +3,9 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
-mod faults;
 mod blocks;
 mod embed;
+mod faults;
 mod harness;
 mod limits;
 mod mutations;

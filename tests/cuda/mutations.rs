@@ -24,6 +24,16 @@ const fn of(file: &'static str, find: &'static str, replace: &'static str, test:
     Mutation { file, built: file, find, replace, test }
 }
 
+const fn within(
+    file: &'static str,
+    built: &'static str,
+    find: &'static str,
+    replace: &'static str,
+    test: &'static str,
+) -> Mutation {
+    Mutation { file, built, find, replace, test }
+}
+
 /// What is wrong with each is plain from the two texts.
 #[rustfmt::skip]
 const MUTATIONS: &[Mutation] = &[
@@ -39,9 +49,33 @@ const MUTATIONS: &[Mutation] = &[
     of("rows.cu", "scale[blockIdx.x] = 1.f / up", "scale[blockIdx.x] = up", "rows::halves_keep_their_range"),
     of("rows.cu", "most = block_max(most, red);", "most = warp_max(most);", "rows::halves_keep_their_range"),
     // what all kernels share
-    Mutation { file: "common.cuh", built: "rows.cu", find: "v = warp_sum(v);\n  __syncthreads();\n  if (lane == 0) red[warp] = v;\n  __syncthreads();", replace: "v = warp_sum(v);\n  __syncthreads();\n  if (lane == 0) red[warp] = v;", test: "rows::" },
-    Mutation { file: "common.cuh", built: "rows.cu", find: "for (int o = 16; o; o >>= 1) v += ", replace: "for (int o = 8; o; o >>= 1) v += ", test: "rows::" },
-    Mutation { file: "common.cuh", built: "rows.cu", find: "v = fmaxf(v, __shfl_xor_sync(FULL, v, o))", replace: "v = fmaxf(v, __shfl_xor_sync(FULL, v, 1))", test: "rows::" },
+    within("common.cuh", "rows.cu", "v = warp_sum(v);\n  __syncthreads();\n  if (lane == 0) red[warp] = v;\n  __syncthreads();", "v = warp_sum(v);\n  __syncthreads();\n  if (lane == 0) red[warp] = v;", "rows::"),
+    within("common.cuh", "rows.cu", "for (int o = 16; o; o >>= 1) v += ", "for (int o = 8; o; o >>= 1) v += ", "rows::"),
+    within("common.cuh", "rows.cu", "v = fmaxf(v, __shfl_xor_sync(FULL, v, o))", "v = fmaxf(v, __shfl_xor_sync(FULL, v, 1))", "rows::"),
+    // limits: every byte once
+    of("limits.cu", "to[i + 3 * step] = d;", "to[i + 3 * step] = c;", "limits::every_byte"),
+    of("limits.cu", "for (int w = 1; w < (int)blockDim.x / 32; w++)", "for (int w = 2; w < (int)blockDim.x / 32; w++)", "limits::every_byte"),
+    // weights in planes: nibbles, fifth bits, minima, blocks as a file has them
+    within("planes.cuh", "gemv.cu", "moved(four, (i < 4 ? 0 : -4) + up)", "moved(four, (i < 4 ? -4 : 0) + up)", "gemv::rows_are_multiplied"),
+    within("planes.cuh", "gemv.cu", "if constexpr (up > 0) bytes ^= 0x80808080u;", "", "gemv::rows_are_multiplied"),
+    within("planes.cuh", "gemv.cu", "-(d.y * (float)(s >> 8))", "d.y * (float)(s >> 8)", "gemv::rows_are_multiplied"),
+    within("planes.cuh", "embed.cu", ">> (j < 16 ? 0 : 4) & 15", ">> (j < 16 ? 4 : 0) & 15", "embed::"),
+    within("planes.cuh", "embed.cu", "(j < 16 ? s.x : s.y)", "(j < 16 ? s.y : s.x)", "embed::"),
+    of("repack.cu", "nibbles(run, i + 4, high) << 4", "nibbles(run, i, high) << 4", "weights::planes_hold"),
+    of("repack.cu", "pairs[j - 4] >> 6 << 4", "pairs[j - 4] >> 6 << 5", "weights::planes_hold"),
+    of("repack.cu", "(8 * (j % 4) + j / 4)", "(8 * (j / 8) + j % 8)", "weights::planes_hold"),
+    of("repack.cu", "if (i >= subs) return;", "if (i >= subs - 1) return;", "weights::planes_hold"),
+    of("embed.cu", "if (t >= step->rows) return;", "if (t > step->rows) return;", "embed::"),
+    of("embed.cu", "weight<F>(table, token * cols + k) * scale", "weight<F>(table, token * cols + k)", "embed::"),
+    // gemv: lanes, teams, gates, the last rows of a matrix
+    of("gemv.cu", "for (int o = 8; o < min(team, 32); o *= 2)", "for (int o = 16; o < min(team, 32); o *= 2)", "gemv::rows_are_multiplied"),
+    of("gemv.cu", "  __syncthreads();\n\n  auto total", "  auto total", "gemv::"),
+    of("gemv.cu", "fmaf(w.scale.y, x.ds.y, sum)", "fmaf(w.scale.y, x.ds.x, sum)", "gemv::rows_are_multiplied"),
+    of("gemv.cu", "fmaf(w.scale.x, first, w.scale.y * last)", "fmaf(w.scale.x, first, w.scale.x * last)", "gemv::rows_are_multiplied"),
+    of("gemv.cu", "(gated ? r % (LOT / 2) : r), wide - 1)", "(gated ? r % (LOT / 2) : r), wide)", "gemv::"),
+    of("gemv.cu", "*to = write == ADD ? *to + value : value;", "*to = value;", "gemv::"),
+    of("gemv.cu", "value = activated(value, write == GELU) *", "value = activated(value, write != GELU) *", "gemv::gate_and_up"),
+    of("gemv.cu", "if (i < len) gate[i]", "if (i <= len) gate[i]", "gemv::gates_of_two"),
 ];
 
 /// So long a test may take; one that hangs has noticed.

@@ -434,7 +434,8 @@ impl Gpu {
         }
         let spent = |(kernel, begun, ended): &(&'static str, Event, Event)| {
             // SAFETY: both are of one stream, and past.
-            let ms = unsafe { result::event::elapsed(begun.event, ended.event) }.map_err(failed("reading times"))?;
+            let ms = unsafe { result::event::elapsed(begun.event, ended.event) }
+                .map_err(failed("reading times"))?;
             Ok((*kernel, Duration::from_secs_f64(f64::from(ms) / 1e3)))
         };
         timing.spans.iter().map(spent).collect()
