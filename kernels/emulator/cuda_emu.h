@@ -301,12 +301,15 @@ inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* p) { LdArg a{r, (con
 inline void ldmatrix_x4(uint32_t (&r)[4], const void* p) { LdArg a{r, (const char*)p}; emu::collective(0xffffffffu, &a, ld_op<4>, "ldmatrix.x4"); }
 inline void ldmatrix_x2(uint32_t (&r)[2], const void* p) { LdArg a{r, (const char*)p}; emu::collective(0xffffffffu, &a, ld_op<2>, "ldmatrix.x2"); }
 // Copies run only when waited for, so a missing wait_group or __syncthreads shows.
-inline void cp_async16(void* d, const void* s, bool pred = true) {
+template <unsigned N> inline void cp_async(void* d, const void* s, bool pred) {
   auto* t = emu::cur;
-  if (((uintptr_t)d | (uintptr_t)s) & 15) emu::fail("cp.async: misaligned");
+  if (((uintptr_t)d | (uintptr_t)s) & (N - 1)) emu::fail("cp.async: misaligned");
   if (t->ncp == 128) emu::fail("cp.async: too many in flight");
-  t->cp[t->ncp++] = {d, s, pred ? 16u : 0u, 16u};
+  t->cp[t->ncp++] = {d, s, pred ? N : 0u, N};
 }
+inline void cp_async16(void* d, const void* s, bool pred = true) { cp_async<16>(d, s, pred); }
+inline void cp_async8(void* d, const void* s, bool pred = true) { cp_async<8>(d, s, pred); }
+inline void cp_async4(void* d, const void* s, bool pred = true) { cp_async<4>(d, s, pred); }
 inline void cp_async_commit() { auto* t = emu::cur; if (t->ngrp == 16) emu::fail("cp.async: too many groups"); t->grp_end[t->ngrp++] = t->ncp; }
 inline void cp_wait(unsigned keep) {
   auto* t = emu::cur;
@@ -318,4 +321,6 @@ inline void cp_wait(unsigned keep) {
   t->ngrp -= k;
 }
 template <int N> inline void cp_async_wait() { cp_wait(N); }
+inline int32_t dp4a(uint32_t a, uint32_t b, int32_t c) { return __dp4a((int)a, (int)b, c); }
+inline uint4 load_once(const uint4* p) { return *p; }
 }  // namespace ptx

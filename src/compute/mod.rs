@@ -133,6 +133,16 @@ pub struct CacheShape {
 }
 
 impl CacheShape {
+    /// Bytes of one head's keys (or values) in one block, their scales left out.
+    pub fn side_bytes(&self) -> usize {
+        self.block_size * self.head_dim * self.dtype.bytes()
+    }
+
+    /// Bytes of one head's part of a block.
+    pub fn part_bytes(&self) -> usize {
+        self.block_size * self.dtype.token_bytes(self.head_dim)
+    }
+
     /// Bytes of one block: keys and values of all heads.
     pub fn block_bytes(&self) -> usize {
         self.block_size * self.kv_heads * self.dtype.token_bytes(self.head_dim)
@@ -153,12 +163,19 @@ pub enum CacheDtype {
 }
 
 impl CacheDtype {
+    /// Bytes of one number.
+    pub fn bytes(self) -> usize {
+        if self.is_scaled() { 1 } else { 2 }
+    }
+
+    /// Each token's key and value has a scale in every head.
+    pub fn is_scaled(self) -> bool {
+        matches!(self, CacheDtype::Int8 | CacheDtype::Fp8)
+    }
+
     /// Bytes of one token's key and value in one head.
     pub fn token_bytes(self, head_dim: usize) -> usize {
-        match self {
-            CacheDtype::F16 | CacheDtype::Bf16 => 2 * head_dim * 2,
-            CacheDtype::Int8 | CacheDtype::Fp8 => 2 * (head_dim + 4),
-        }
+        2 * (head_dim * self.bytes() + if self.is_scaled() { size_of::<f32>() } else { 0 })
     }
 }
 

@@ -4,10 +4,15 @@
 #![allow(clippy::unwrap_used)]
 
 mod blocks;
+mod decode;
 mod embed;
 mod faults;
+mod gemv;
 mod harness;
+mod kv;
 mod limits;
 mod mutations;
+mod paged;
+mod prefill;
 mod rows;
 mod weights;

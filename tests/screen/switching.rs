@@ -119,6 +119,32 @@ fn start(temperature: f32, origin: &str) -> StartSettings {
     }
 }
 
+/// Its device failed, and the model goes on elsewhere: nothing that was said or set is lost.
+#[test]
+fn a_model_that_goes_on_on_another_device_says_so_and_answers() {
+    let mut desk = Desk::ready(SIZES[1]);
+    desk.say("/set top_k 3");
+    desk.say("Why?");
+    desk.steps(60);
+    let turns = desk.app.chat.turns().count();
+    let elsewhere = ModelInfo {
+        device: "CPU (4 threads, AVX2)".into(),
+        device_reason: "the GPU is gone".into(),
+        context_length: 2048,
+        ..model_info()
+    };
+    desk.tell(Message::Engine(vec![
+        Event::Note("the device failed: fell off the bus; opened again in 1.2 s".into()),
+        Event::Ready(Box::new(elsewhere)),
+    ]));
+    let picture = desk.picture();
+    let said = "smollm2-135m goes on · CPU (4 threads, AVX2): the GPU is gone · context 2,048";
+    assert!(picture.contains(said) && picture.contains("opened again in 1.2 s"), "{picture}");
+    assert_eq!((desk.app.chat.turns().count(), desk.app.params.top_k), (turns, 3));
+    desk.say("And now?");
+    assert!(matches!(desk.sent().last(), Some(Command::Submit(_))));
+}
+
 #[test]
 fn a_models_own_defaults_hold_from_when_it_is_ready_but_not_over_what_was_set() {
     let mut desk = with_three(SIZES[1]);

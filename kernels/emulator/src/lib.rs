@@ -92,14 +92,17 @@ pub fn install() -> bool {
     library().is_some()
 }
 
-/// Where the library is: `CUDA_EMULATOR` at run time (a test of changed kernels), or as it was built.
+/// To be put in `LD_PRELOAD` of another process, which then finds it as [`install`] does here.
+pub fn path() -> Option<String> {
+    let path = std::env::var("CUDA_EMULATOR").unwrap_or_else(|_| env!("CUDA_EMULATOR").to_owned());
+    (!path.is_empty()).then_some(path)
+}
+
+/// `CUDA_EMULATOR` at run time (a test of changed kernels), or as it was built.
 fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     let open = || {
-        let path = std::env::var("CUDA_EMULATOR").unwrap_or_else(|_| env!("CUDA_EMULATOR").to_owned());
-        if path.is_empty() {
-            return None;
-        }
+        let path = path()?;
         // SAFETY: its constructors only register kernels.
         Some(unsafe { Library::new(&path) }.unwrap_or_else(|e| panic!("{path}: {e}")))
     };

@@ -80,11 +80,6 @@ impl CacheShape {
         self.block_size * self.head_dim
     }
 
-    /// Bytes of one head's part of a block.
-    pub(super) fn part_bytes(&self) -> usize {
-        self.block_size * self.dtype.token_bytes(self.head_dim)
-    }
-
     /// Where one head's part of a block begins.
     pub(super) fn part(&self, block: u32, head: usize) -> usize {
         block as usize * self.block_bytes() + head * self.part_bytes()

@@ -10,8 +10,12 @@ use std::ffi::CString;
 
 /// A module for each `.cu` file.
 pub(super) const MODULES: &[(&str, &str)] = &[
+    ("decode", include_str!("../../../kernels/ptx/decode.ptx")),
     ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
+    ("gemv", include_str!("../../../kernels/ptx/gemv.ptx")),
+    ("kv", include_str!("../../../kernels/ptx/kv.ptx")),
     ("limits", include_str!("../../../kernels/ptx/limits.ptx")),
+    ("prefill", include_str!("../../../kernels/ptx/prefill.ptx")),
     ("repack", include_str!("../../../kernels/ptx/repack.ptx")),
     ("rows", include_str!("../../../kernels/ptx/rows.ptx")),
 ];

@@ -8,20 +8,28 @@
 //! | `graphs` | passes that are queued as one graph |
 //! | `limits` | what the device can do at most |
 //! | `embed` | token embeddings |
+//! | `gemv` | matrices times one to eight rows |
 //! | `load` | from a file to the device |
+//! | `prefill` | attention of several rows of a sequence |
 //! | `rows` | rows of activations made ready, added, gathered |
+//! | `kv` | keys and values: made ready, stored, copied by blocks |
+//! | `decode` | attention of single new tokens |
 //! | `step` | one step's work as the kernels read it |
 //! | `weights` | matrices: a file's blocks as planes |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
+pub mod decode;
 pub mod embed;
+pub mod gemv;
 mod gpu;
 mod kernels;
+pub mod kv;
 pub mod limits;
 mod load;
 mod open;
+pub mod prefill;
 pub mod rows;
 pub mod step;
 pub mod weights;

@@ -1,0 +1,158 @@
+//! Keys and values: `kernels/kv.cu`. How they lie in memory is drawn in `kernels/cache.cuh`.
+
+use super::gpu::{Arg, Gpu, Memory, Pinned, Shape as Launch};
+use super::rows::Norm;
+use crate::compute::{CacheDtype, CacheShape, DeviceError, Result, RopeStyle};
+use std::ops::Range;
+
+const MODULE: &str = "kv";
+const THREADS: usize = 128;
+/// Of eight bytes a thread, in a copy of a block.
+const COPY_THREADS: usize = 256;
+const MOST_DIM: usize = 512;
+const MOST_TOKENS: usize = 256;
+
+pub struct Cache {
+    pub(super) memory: Memory,
+    shape: CacheShape,
+}
+
+impl Cache {
+    /// All zeros: block 0 stands for blocks that are gone, and is never read.
+    pub fn new(gpu: &Gpu, shape: CacheShape) -> Result<Self> {
+        let refuse = |what: String| Err(DeviceError(format!("CUDA needs {what}")));
+        if !(1..=MOST_TOKENS).contains(&shape.block_size) {
+            return refuse(format!("a block_size of 1 to {MOST_TOKENS} tokens, not {}", shape.block_size));
+        }
+        let dim = shape.head_dim;
+        if dim == 0 || dim > MOST_DIM || !dim.is_multiple_of(16) {
+            return refuse(format!("heads whose size is a multiple of 16 up to {MOST_DIM}, not {dim}"));
+        }
+        let memory = gpu.alloc(shape.blocks * shape.block_bytes(), "KV cache in one layer")?;
+        gpu.zero(&memory)?;
+        Ok(Self { memory, shape })
+    }
+
+    pub fn shape(&self) -> CacheShape {
+        self.shape
+    }
+
+    /// [blocks][kv heads](K | V | scales)
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn at(&self, block: u32) -> u64 {
+        debug_assert!((block as usize) < self.shape.blocks);
+        self.memory.at(block as usize * self.shape.block_bytes())
+    }
+}
+
+/// Which part of a step a layer looks at.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// The words of [`super::step`].
+    pub step: &'a Memory,
+    /// Of caches: whose block tables.
+    pub group: usize,
+    /// How many rows and spans a step of this size has at most.
+    pub rows: usize,
+    pub spans: usize,
+}
+
+/// What is done to heads before they are stored.
+#[derive(Clone, Copy)]
+pub struct Store<'a> {
+    pub heads: usize,
+    /// Which of the step's ropes, and how it turns.
+    pub rope: usize,
+    pub style: RopeStyle,
+    pub query_norm: Option<Norm<'a>>,
+    pub key_norm: Option<Norm<'a>>,
+}
+
+/// Normalises and rotates queries in place, and writes normalised and rotated keys, and values, to the
+/// cache. qkv f32 [rows, (heads + 2 kv_heads) * head_dim].
+pub fn store(gpu: &Gpu, qkv: &Memory, cache: &Cache, place: Place, store: &Store) -> Result<()> {
+    let shape = cache.shape;
+    let name = if shape.head_dim <= 128 { "kv_store_2" } else { "kv_store_8" };
+    let units = (store.heads + 2 * shape.kv_heads).div_ceil(THREADS / 32);
+    let eps = |norm: Option<Norm>| norm.map_or(0.0, |norm| norm.eps);
+    let args = [
+        qkv.into(),
+        Arg::Ptr(cache.memory.at(0)),
+        place.step.into(),
+        place.group.into(),
+        store.rope.into(),
+        usize::from(store.style == RopeStyle::Interleaved).into(),
+        store.heads.into(),
+        shape.kv_heads.into(),
+        shape.head_dim.into(),
+        shape.block_size.into(),
+        (shape.dtype as usize).into(),
+        store.query_norm.map(|norm| norm.weight).into(),
+        store.key_norm.map(|norm| norm.weight).into(),
+        eps(store.query_norm).into(),
+        eps(store.key_norm).into(),
+    ];
+    gpu.launch(MODULE, name, Launch::new([place.rows, units, 1], THREADS), &args)
+}
+
+/// Copies blocks, all at once. pairs i32 [count, 2]: from, to, starting at the `first` pair of that memory.
+/// A block that is written is in one pair only: [`at_once`] cuts a list that is to be done in order.
+pub fn copy_blocks(gpu: &Gpu, cache: &Cache, pairs: &Memory, range: Range<usize>) -> Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    let words = cache.shape.block_bytes() / 8;
+    let parts = words.div_ceil(4 * COPY_THREADS).min(64);
+    let launch = Launch::new([range.len(), parts, 1], COPY_THREADS);
+    let args = [Arg::Ptr(cache.memory.at(0)), Arg::Ptr(pairs.at(8 * range.start)), words.into()];
+    gpu.launch(MODULE, "kv_copy_blocks", launch, &args)
+}
+
+/// Cuts copies into runs of which each may be done at once, as if one came after the other.
+pub fn at_once(copies: &[(u32, u32)]) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    std::iter::from_fn(move || {
+        let rest = copies.get(start..).filter(|rest| !rest.is_empty())?;
+        let touches = |(from, to): (u32, u32), earlier: &[(u32, u32)]| {
+            earlier.iter().any(|(other, onto)| from == *onto || to == *onto || to == *other)
+        };
+        let len = (1..rest.len()).find(|i| touches(rest[*i], &rest[..*i])).unwrap_or(rest.len());
+        start += len;
+        Some(start - len..start)
+    })
+}
+
+/// The bytes of a block as they lie in the cache, by way of pinned memory. Waits for everything queued.
+pub fn read_block(gpu: &Gpu, cache: &Cache, block: u32, by: &mut Pinned, out: &mut [u8]) -> Result<()> {
+    let bytes = cache.shape.block_bytes();
+    gpu.download(by, cache.at(block), bytes)?;
+    gpu.wait()?;
+    out[..bytes].copy_from_slice(&by.bytes()[..bytes]);
+    Ok(())
+}
+
+/// Puts back what [`read_block`] gave, for a cache of the same shape.
+pub fn write_block(gpu: &Gpu, cache: &Cache, block: u32, by: &mut Pinned, from: &[u8]) -> Result<()> {
+    let bytes = cache.shape.block_bytes();
+    by.bytes_mut()[..bytes].copy_from_slice(&from[..bytes]);
+    gpu.upload(cache.at(block), by, bytes)?;
+    gpu.wait()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_that_wait_for_each_other_are_apart() {
+        let cut = |copies: &[(u32, u32)]| at_once(copies).collect::<Vec<_>>();
+        assert_eq!(cut(&[]), []);
+        assert_eq!(cut(&[(1, 2), (1, 3), (4, 5)]), [0..3]);
+        assert_eq!(cut(&[(1, 2), (2, 3)]), [0..1, 1..2], "reads what was written");
+        assert_eq!(cut(&[(1, 2), (3, 1)]), [0..1, 1..2], "writes what was read");
+        assert_eq!(cut(&[(1, 2), (3, 2), (4, 5)]), [0..1, 1..3], "writes what was written");
+    }
+}
