@@ -13,6 +13,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod gpu;
+pub mod draw;
 mod profiled;
 
 pub use profiled::{Profiled, Spent};

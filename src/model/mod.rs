@@ -9,6 +9,7 @@
 mod batch;
 mod closed;
 mod config;
+pub mod device_draw;
 mod gemma3;
 mod groups;
 mod identity;

@@ -7,6 +7,7 @@ mod blocks;
 mod decode;
 mod embed;
 mod faults;
+mod gemm;
 mod gemv;
 mod harness;
 mod kv;

@@ -11,7 +11,9 @@ use std::ffi::CString;
 /// A module for each `.cu` file.
 pub(super) const MODULES: &[(&str, &str)] = &[
     ("decode", include_str!("../../../kernels/ptx/decode.ptx")),
+    ("draw", include_str!("../../../kernels/ptx/draw.ptx")),
     ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
+    ("gemm", include_str!("../../../kernels/ptx/gemm.ptx")),
     ("gemv", include_str!("../../../kernels/ptx/gemv.ptx")),
     ("kv", include_str!("../../../kernels/ptx/kv.ptx")),
     ("limits", include_str!("../../../kernels/ptx/limits.ptx")),

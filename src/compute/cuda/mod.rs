@@ -9,8 +9,10 @@
 //! | `limits` | what the device can do at most |
 //! | `embed` | token embeddings |
 //! | `gemv` | matrices times one to eight rows |
+//! | `gemm` | matrices times more rows than a few, on tensor cores |
 //! | `load` | from a file to the device |
 //! | `prefill` | attention of several rows of a sequence |
+//! | `draw` | tokens drawn from rows of logits |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `kv` | keys and values: made ready, stored, copied by blocks |
 //! | `decode` | attention of single new tokens |
@@ -21,7 +23,9 @@
 //! stand-in for it (`kernels/emulator`).
 
 pub mod decode;
+pub mod draw;
 pub mod embed;
+pub mod gemm;
 pub mod gemv;
 mod gpu;
 mod kernels;
