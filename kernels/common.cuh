@@ -175,6 +175,7 @@ DEV void cp_async8(void* dst, const void* src, bool pred = true) {
 DEV void cp_async4(void* dst, const void* src, bool pred = true) {
   int n = pred ? 4 : 0;
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(smem_addr(dst)), "l"(src), "r"(n) : "memory");
+}
 // 4, 8 or 16 bytes, zeros where pred is false. The 16 let the L2 fetch the whole line: a tile of packed
 // weights reads 32 bytes of it now and the rest in its next steps.
 template <int BYTES> DEV void cp_async(void* dst, const void* src, bool pred) {
