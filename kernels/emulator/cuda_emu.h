@@ -347,12 +347,6 @@ template <unsigned N> inline void cp_async(void* d, const void* s, bool pred) {
 inline void cp_async16(void* d, const void* s, bool pred = true) { cp_async<16>(d, s, pred); }
 inline void cp_async8(void* d, const void* s, bool pred = true) { cp_async<8>(d, s, pred); }
 inline void cp_async4(void* d, const void* s, bool pred = true) { cp_async<4>(d, s, pred); }
-template <int BYTES> inline void cp_async(void* d, const void* s, bool pred) {
-  auto* t = emu::cur;
-  if (((uintptr_t)d | (uintptr_t)s) & (BYTES - 1)) emu::fail("cp.async: misaligned");
-  if (t->ncp == 128) emu::fail("cp.async: too many in flight");
-  t->cp[t->ncp++] = {d, s, pred ? (unsigned)BYTES : 0u, (unsigned)BYTES};
-}
 inline void cp_async_commit() { auto* t = emu::cur; if (t->ngrp == 16) emu::fail("cp.async: too many groups"); t->grp_end[t->ngrp++] = t->ncp; }
 inline void cp_wait(unsigned keep) {
   auto* t = emu::cur;
