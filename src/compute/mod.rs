@@ -12,8 +12,8 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-pub mod gpu;
 pub mod draw;
+pub mod gpu;
 mod profiled;
 
 pub use profiled::{Profiled, Spent};

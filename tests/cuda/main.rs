@@ -5,6 +5,7 @@
 
 mod blocks;
 mod decode;
+mod draw;
 mod embed;
 mod faults;
 mod gemm;

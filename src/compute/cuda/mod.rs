@@ -18,6 +18,7 @@
 //! | `decode` | attention of single new tokens |
 //! | `step` | one step's work as the kernels read it |
 //! | `weights` | matrices: a file's blocks as planes |
+//! | `draw` | tokens drawn from rows of logits |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
