@@ -4,4 +4,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod harness;
+mod lora;
 mod rows;

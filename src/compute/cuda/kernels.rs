@@ -8,7 +8,10 @@ use std::collections::HashMap;
 use std::ffi::CString;
 
 /// A module for each `.cu` file.
-pub(super) const MODULES: &[(&str, &str)] = &[("rows", include_str!("../../../kernels/ptx/rows.ptx"))];
+pub(super) const MODULES: &[(&str, &str)] = &[
+    ("lora", include_str!("../../../kernels/ptx/lora.ptx")),
+    ("rows", include_str!("../../../kernels/ptx/rows.ptx")),
+];
 
 #[derive(Default)]
 pub(super) struct Kernels {

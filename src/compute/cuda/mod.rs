@@ -5,6 +5,7 @@
 //! | `open` | whether there is a device, and why not |
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
+//! | `lora` | adapters of several ranks in one batch |
 //! | `rows` | rows of activations made ready, added, gathered |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
@@ -12,6 +13,7 @@
 
 mod gpu;
 mod kernels;
+pub mod lora;
 mod open;
 pub mod rows;
 
