@@ -7,6 +7,7 @@
 //! | `kernels` | modules of PTX and their entries |
 //! | `lora` | adapters of several ranks in one batch |
 //! | `rows` | rows of activations made ready, added, gathered |
+//! | `weights` | matrices: a file's blocks as planes |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
@@ -16,6 +17,7 @@ mod kernels;
 pub mod lora;
 mod open;
 pub mod rows;
+pub mod weights;
 
 pub use gpu::{Arg, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
 pub use open::{devices, open};
