@@ -15,6 +15,8 @@
 #define TILE 16    // rows of a tile: m of the mma
 #define MOST 64    // largest rank
 
+namespace { // all files are linked into one library on the emulator
+
 // One matrix's adapter, as src/compute/cuda/lora.rs writes it.
 struct Adapter {
   const uint16_t* a; // [rank, k], row major
@@ -49,6 +51,8 @@ DEV float dot8(uint4 w, const float4& x, const float4& y, int half) {
   const float2 a = two(w.x, half), b = two(w.y, half), c = two(w.z, half), d = two(w.w, half);
   return a.x * x.x + a.y * x.y + b.x * x.z + b.y * x.w + c.x * y.x + c.y * y.y + d.x * y.z + d.y * y.w;
 }
+
+}  // namespace
 
 // ---- by rows ----
 
@@ -116,6 +120,7 @@ EXPORT_KERNEL(lora_expand)
 // bits are two bf16 exactly, takes both twice. So no row needs a scale, and two or four mma do what one
 // would; A and B are small.
 
+namespace {
 struct Split4 {
   uint32_t high[4], low[4]; // pairs of bf16: of 8 numbers that lie side by side
 };
@@ -161,6 +166,7 @@ DEV void mma_32(float (&d)[4], const Split4& top, const Split4& bottom, const ui
   }
 }
 DEV float4 zero4() { return make_float4(0.f, 0.f, 0.f, 0.f); }
+}  // namespace
 
 // tmp[split][t][r] = A[r] x[t] for the rows of a tile. Grid: tiles (more than there are may be launched),
 // splits. The 4 warps of a block take every fourth 32 columns; their sums are added in order.
@@ -201,6 +207,7 @@ extern "C" __global__ void __launch_bounds__(128)
 }
 EXPORT_KERNEL(lora_shrink_tiles)
 
+namespace {
 // 8 sums of `tmp` from column r on, over the splits in order; zeros beyond the rank.
 DEV Split4 sums_of(const float* tmp, size_t stride, int splits, bool there) {
   float4 x = zero4(), y = zero4();
@@ -212,6 +219,7 @@ DEV Split4 sums_of(const float* tmp, size_t stride, int splits, bool there) {
     }
   return split(x, y);
 }
+}  // namespace
 
 // out[t][n0 + i] += scale * B[i] tmp[t] for the rows of a tile and 256 outputs. Grid: tiles, n / 256.
 // A warp has 64 outputs, 8 at a time. n, n0 and ld are even.
