@@ -3,6 +3,9 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
+mod blocks;
+mod embed;
 mod harness;
 mod lora;
 mod rows;
+mod weights;

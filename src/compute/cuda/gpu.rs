@@ -273,6 +273,20 @@ impl Gpu {
         unsafe { result::stream::synchronize(self.compute.0) }.map_err(failed("waiting for the device"))
     }
 
+    /// A mark that can be put behind what is queued.
+    pub fn event(&self) -> Result<Event> {
+        self.bind()?;
+        let event = result::event::create(sys::CUevent_flags::CU_EVENT_DISABLE_TIMING);
+        let event = event.map_err(failed("creating an event"))?;
+        Ok(Event { event, context: self.context.clone() })
+    }
+
+    /// Behind everything queued so far.
+    pub fn mark(&self, event: &Event) -> Result<()> {
+        // SAFETY: event and stream are there.
+        unsafe { result::event::record(event.event, self.compute.0) }.map_err(failed("marking the queue"))
+    }
+
     /// Kernels launched so far, those of graphs left out.
     pub fn launches(&self) -> u64 {
         self.launches.get()
@@ -457,6 +471,31 @@ impl Drop for Pinned {
         let _ = self.context.bind_to_thread();
         // SAFETY: allocated by `Gpu::pinned`, freed here only.
         let _ = unsafe { result::free_host(self.at.cast()) };
+    }
+}
+
+/// A place in the queue.
+pub struct Event {
+    event: sys::CUevent,
+    context: Arc<CudaContext>,
+}
+
+// SAFETY: a handle; used by one thread at a time.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// Until what was queued before the last [`Gpu::mark`] is done; at once where there was none.
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: created by `Gpu::event`.
+        unsafe { result::event::synchronize(self.event) }.map_err(failed("waiting for the device"))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        // SAFETY: created by `Gpu::event`, destroyed here only.
+        let _ = unsafe { result::event::destroy(self.event) };
     }
 }
 

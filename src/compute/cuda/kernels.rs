@@ -9,8 +9,10 @@ use std::ffi::CString;
 
 /// A module for each `.cu` file.
 pub(super) const MODULES: &[(&str, &str)] = &[
-    ("lora", include_str!("../../../kernels/ptx/lora.ptx")),
     ("rows", include_str!("../../../kernels/ptx/rows.ptx")),
+    ("repack", include_str!("../../../kernels/ptx/repack.ptx")),
+    ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
+    ("lora", include_str!("../../../kernels/ptx/lora.ptx")),
 ];
 
 #[derive(Default)]

@@ -5,6 +5,8 @@
 //! | `open` | whether there is a device, and why not |
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
+//! | `embed` | token embeddings |
+//! | `load` | from a file to the device |
 //! | `lora` | adapters of several ranks in one batch |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `weights` | matrices: a file's blocks as planes |
@@ -12,12 +14,15 @@
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
+pub mod embed;
 mod gpu;
 mod kernels;
+mod load;
 pub mod lora;
 mod open;
 pub mod rows;
 pub mod weights;
 
-pub use gpu::{Arg, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
+pub use gpu::{Arg, Event, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
+pub use load::Staging;
 pub use open::{devices, open};

@@ -1,7 +1,28 @@
 //! Matrices on the device: planes, as `kernels/planes.cuh` draws them.
 
-use super::gpu::{Arg, Memory};
+use super::gpu::{Arg, Gpu, Memory};
+use crate::compute::Result;
 use crate::weights::{BlockFormat, TensorInfo};
+
+/// The name of a kernel that there is one of for every format: `by_format!("embed_", format, "")`.
+macro_rules! by_format {
+    ($before:literal, $format:expr, $after:literal) => {
+        match $format {
+            BlockFormat::F32 => concat!($before, "f32", $after),
+            BlockFormat::F16 => concat!($before, "f16", $after),
+            BlockFormat::BF16 => concat!($before, "bf16", $after),
+            BlockFormat::Q4_0 => concat!($before, "q4_0", $after),
+            BlockFormat::Q4_1 => concat!($before, "q4_1", $after),
+            BlockFormat::Q5_0 => concat!($before, "q5_0", $after),
+            BlockFormat::Q5_1 => concat!($before, "q5_1", $after),
+            BlockFormat::Q8_0 => concat!($before, "q8_0", $after),
+            BlockFormat::Q4_K => concat!($before, "q4_k", $after),
+            BlockFormat::Q5_K => concat!($before, "q5_k", $after),
+            BlockFormat::Q6_K => concat!($before, "q6_k", $after),
+        }
+    };
+}
+pub(super) use by_format;
 
 /// Tensors with the same columns, stacked: queries, keys and values are one matrix.
 pub struct Matrix {
@@ -79,9 +100,26 @@ pub fn matrix_bytes(tensor: &TensorInfo) -> usize {
 }
 
 impl Part {
+    /// Room for such a part: nothing is in it.
+    pub(super) fn empty(
+        gpu: &Gpu,
+        (format, first_row): (BlockFormat, usize),
+        rows: usize,
+        cols: usize,
+    ) -> Result<Self> {
+        let planes = Planes::new(format, rows * cols);
+        let memory = gpu.alloc(planes.bytes, "weights")?;
+        Ok(Self { format, first_row, rows, cols, memory, planes })
+    }
+
     /// What kernels take: q, h, s, d. Planes that the format lacks are empty.
     pub fn planes(&self) -> [Arg; 4] {
         self.planes.at.map(|at| Arg::Ptr(self.memory.at(at)))
+    }
+
+    /// A byte of its q plane.
+    pub(super) fn q_plane(&self, offset: usize) -> u64 {
+        self.memory.at(self.planes.at[0] + offset)
     }
 
     /// Multiplied with the activations' bytes, and not with activations as they are.

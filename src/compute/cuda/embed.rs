@@ -1,0 +1,19 @@
+//! Token embeddings: `kernels/embed.cu`, one block a token.
+
+use super::gpu::{Gpu, Memory, Shape};
+use super::weights::{Matrix, by_format};
+use crate::compute::Result;
+use crate::weights::BlockFormat;
+
+const MODULE: &str = "embed";
+const THREADS: usize = 256;
+
+/// `out[t] = table[tokens[t]] * scale` for the step's tokens, of which there are at most `rows`.
+/// out f32 [rows, table's columns]; a table is one tensor, and so one part.
+pub fn embed(gpu: &Gpu, out: &Memory, table: &Matrix, step: &Memory, rows: usize, scale: f32) -> Result<()> {
+    let [part] = table.parts.as_slice() else { panic!("a table of {} parts", table.parts.len()) };
+    let [q, h, s, d] = part.planes();
+    let args = [out.into(), q, h, s, d, step.into(), part.cols.into(), scale.into()];
+    let shape = Shape::new([rows, 1, 1], THREADS.min(part.cols.next_multiple_of(32)));
+    gpu.launch(MODULE, by_format!("embed_", part.format, ""), shape, &args)
+}
