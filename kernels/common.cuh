@@ -131,6 +131,25 @@ DEV void mma_s8_16832(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&
                : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+#if __CUDA_ARCH__ >= 890
+// Four e4m3 a register, laid out as the signed bytes above.
+DEV void mma_e4m3_16832(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// lo in the low byte, to nearest even; beyond 448 it is 448, what is no number stays none.
+DEV uint16_t e4m3x2(float lo, float hi) {
+  uint16_t r;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;\n" : "=h"(r) : "f"(hi), "f"(lo));
+  return r;
+}
+#endif
+// x, of which the compiler knows nothing: what is made of it is made anew, and not kept in registers over a loop.
+DEV int here(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 DEV uint32_t smem_addr(const void* p) { return (uint32_t)__cvta_generic_to_shared(p); }
 DEV void ldmatrix_x4(uint32_t (&r)[4], const void* p) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
@@ -147,6 +166,15 @@ DEV void ldmatrix_x2(uint32_t (&r)[2], const void* p) {
 DEV void cp_async16(void* dst, const void* src, bool pred = true) {
   int n = pred ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(smem_addr(dst)), "l"(src), "r"(n) : "memory");
+}
+// 4, 8 or 16 bytes, zeros where pred is false. The 16 let the L2 fetch the whole line: a tile of packed
+// weights reads 32 bytes of it now and the rest in its next steps.
+template <int BYTES> DEV void cp_async(void* dst, const void* src, bool pred) {
+  const int n = pred ? BYTES : 0;
+  if (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(smem_addr(dst)), "l"(src), "r"(n) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(smem_addr(dst)), "l"(src), "n"(BYTES), "r"(n) : "memory");
 }
 DEV void cp_async_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 template <int N> DEV void cp_async_wait() { asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory"); }

@@ -171,6 +171,8 @@ inline __half __float2half_rn(float f) {
 inline __half __float2half(float f) { return __float2half_rn(f); }
 inline float2 __half22float2(__half2 a) { return {__half2float(a.x), __half2float(a.y)}; }
 inline __half2 __floats2half2_rn(float a, float b) { return {__float2half_rn(a), __float2half_rn(b)}; }
+inline __half2 __hsub2(__half2 a, __half2 b) { return {__float2half_rn(__half2float(a.x) - __half2float(b.x)), __float2half_rn(__half2float(a.y) - __half2float(b.y))}; }
+inline __half2 __hmul2(__half2 a, __half2 b) { return {__float2half_rn(__half2float(a.x) * __half2float(b.x)), __float2half_rn(__half2float(a.y) * __half2float(b.y))}; }
 inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
   return {__float2half_rn(fmaf(__half2float(a.x), __half2float(b.x), __half2float(c.x))), __float2half_rn(fmaf(__half2float(a.y), __half2float(b.y), __half2float(c.y)))};
 }
@@ -227,6 +229,41 @@ inline void mma_s8_op(void** p, uint32_t, uint32_t present) {
 inline void mma_s8_16832(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   MmaBytes m{d, a, b}; emu::collective(0xffffffffu, &m, mma_s8_op, "mma.m16n8k32.s8");
 }
+// ---- e4m3: 1 sign, 4 exponent (bias 7), 3 mantissa bits; 0x7f is no number, there is no infinity ----
+inline float from_e4m3(uint8_t b) {
+  const int e = b >> 3 & 15, m = b & 7;
+  const float x = (b & 0x7f) == 0x7f ? NAN : e ? ldexpf(8 + m, e - 10) : ldexpf(m, -9);
+  return b & 0x80 ? -x : x;
+}
+inline uint8_t to_e4m3(float x) {
+  const uint8_t sign = std::signbit(x) ? 0x80 : 0;
+  x = fabsf(x);
+  if (x != x) return 0x7f;
+  if (x >= 448.f) return sign | 0x7e;
+  int e;
+  frexpf(x, &e);
+  e = std::max(e - 1, -6);                       // 2^e <= x < 2^(e+1), subnormals at -6
+  const int q = (int)nearbyintf(ldexpf(x, 3 - e));  // 8..16, below 8 when subnormal
+  return sign | (uint8_t)(q < 8 ? q : (e + 7) * 8 + q - 8);
+}
+inline void mma_e4m3_op(void** p, uint32_t, uint32_t present) {
+  if (present != 0xffffffffu) emu::fail("mma.sync with exited lanes");
+  static const struct Table { float x[256]; Table() { for (int i = 0; i < 256; i++) x[i] = from_e4m3(i); } } table;
+  float A[16][32], B[8][32], D[16][8];
+  for (int l = 0; l < 32; l++) {
+    auto* m = (MmaArg*)p[l]; int g = l / 4, t = l % 4;
+    for (int r = 0; r < 4; r++) for (int i = 0; i < 4; i++) A[g + (r & 1) * 8][t * 4 + (r >> 1) * 16 + i] = table.x[m->a[r] >> 8 * i & 255];
+    for (int r = 0; r < 2; r++) for (int i = 0; i < 4; i++) B[g][t * 4 + r * 16 + i] = table.x[m->b[r] >> 8 * i & 255];
+    for (int r = 0; r < 4; r++) D[g + (r >> 1) * 8][t * 2 + (r & 1)] = m->d[r];
+  }
+  for (int i = 0; i < 16; i++) for (int j = 0; j < 8; j++) { float s = 0; for (int k = 0; k < 32; k++) s += A[i][k] * B[j][k]; D[i][j] += s; }
+  for (int l = 0; l < 32; l++) { auto* m = (MmaArg*)p[l]; int g = l / 4, t = l % 4; for (int r = 0; r < 4; r++) m->d[r] = D[g + (r >> 1) * 8][t * 2 + (r & 1)]; }
+}
+inline void mma_e4m3_16832(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  MmaArg m{d, a, b}; emu::collective(0xffffffffu, &m, mma_e4m3_op, "mma.m16n8k32.e4m3");
+}
+inline uint16_t e4m3x2(float lo, float hi) { return to_e4m3(lo) | (uint16_t)to_e4m3(hi) << 8; }
+inline int here(int x) { return x; }
 struct LdArg { uint32_t* r; const char* p; };
 template <int N> void ld_op(void** a, uint32_t, uint32_t) {
   for (int l = 0; l < 32; l++) for (int m = 0; m < N; m++) {
@@ -255,6 +292,12 @@ inline void cp_async16(void* d, const void* s, bool pred = true) {
   if (((uintptr_t)d | (uintptr_t)s) & 15) emu::fail("cp.async: misaligned");
   if (t->ncp == 128) emu::fail("cp.async: too many in flight");
   t->cp[t->ncp++] = {d, s, pred ? 16u : 0u, 16u};
+}
+template <int BYTES> inline void cp_async(void* d, const void* s, bool pred) {
+  auto* t = emu::cur;
+  if (((uintptr_t)d | (uintptr_t)s) & (BYTES - 1)) emu::fail("cp.async: misaligned");
+  if (t->ncp == 128) emu::fail("cp.async: too many in flight");
+  t->cp[t->ncp++] = {d, s, pred ? (unsigned)BYTES : 0u, (unsigned)BYTES};
 }
 inline void cp_async_commit() { auto* t = emu::cur; if (t->ngrp == 16) emu::fail("cp.async: too many groups"); t->grp_end[t->ngrp++] = t->ncp; }
 inline void cp_wait(unsigned keep) {

@@ -65,7 +65,7 @@ API cuDeviceTotalMem_v2(size_t* n, int) { *n = total_mem(); return OK; }
 API cuDeviceGetUuid(char* u, int) { memset(u, 7, 16); return OK; }
 API cuDeviceGetUuid_v2(char* u, int) { memset(u, 7, 16); return OK; }
 API cuDeviceGetAttribute(int* v, int a, int) {
-  int cc = env("EMU_CC", 80);
+  int cc = env("EMU_CC", 90);
   switch (a) {
     case 75: *v = cc / 10; break; case 76: *v = cc % 10; break;   // compute capability
     case 1: *v = 1024; break; case 2: case 3: *v = 1024; break; case 4: *v = 64; break;
@@ -174,7 +174,7 @@ API cuModuleLoadData(void** m, const void* image) {
     int a = 0, b = 0, sm = 0; sscanf(t.c_str() + v, ".version %d.%d", &a, &b);
     if (a * 10 + b > env("EMU_PTX_MAX", 90)) { fprintf(stderr, "emu: PTX %d.%d is newer than the driver\n", a, b); delete M; return BAD_PTX_VER; }
     size_t g = t.find(".target sm_"); if (g != std::string::npos) sm = atoi(t.c_str() + g + 11);
-    if (sm > env("EMU_CC", 80)) { fprintf(stderr, "emu: PTX targets sm_%d\n", sm); delete M; return NO_BINARY; }
+    if (sm > env("EMU_CC", 90)) { fprintf(stderr, "emu: PTX targets sm_%d\n", sm); delete M; return NO_BINARY; }
     for (size_t i = 0; (i = t.find(".entry ", i)) != std::string::npos; i += 7) { size_t e = t.find_first_of("( \n", i + 7); M->names[t.substr(i + 7, e - i - 7)] = entry(t, e); }
   }
   *m = M; return OK;

@@ -1,0 +1,63 @@
+// Where the sums of a matrix product go: stored, added, gated.
+#pragma once
+#include "common.cuh"
+
+namespace gemm {
+
+// activation(gate) * up. SiLU is x * sigmoid(x), the tanh form of GELU is x * sigmoid(2u) with
+// u = sqrt(2 / pi) (x + 0.044715 x^3).
+enum Activation { SIDE_BY_SIDE, SILU, GELU };
+DEV float gated(float gate, float up, int activation) {
+  const float z = activation == SILU ? gate : 1.5957691216f * (gate + 0.044715f * gate * gate * gate);
+  return gate / (1.f + __expf(-z)) * up;
+}
+
+// out f32 [rows, stride], of which `count` columns are written:
+//   out = sum * x_scale[row] * w_scale[column] + bias[column], added to what is there where `add`
+// Gated: activation(gate) * up of two such; SIDE_BY_SIDE: the gate's sums, and `count` further the other's.
+struct Output {
+  float* out;
+  const float *x_scale, *w_scale, *up_scale, *bias, *up_bias; // each may be null
+  int stride, count, w_step, add, activation;                 // w_step 0: one scale for all columns
+
+  // Four columns from n on, of which some may not be there.
+  DEV void value(float (&v)[4], int m, int n, const float* scale, const float* bias) const {
+    const float x = x_scale ? x_scale[m] : 1.f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const int at = min(n + i, count - 1);
+      v[i] *= x;
+      if (scale) v[i] *= scale[at * w_step];
+      if (bias) v[i] += bias[at];
+    }
+  }
+  DEV void put(float* at, int n, const float (&v)[4]) const {
+    if (!add && n + 3 < count && ((size_t)at & 15) == 0) {
+      *(float4*)at = make_float4(v[0], v[1], v[2], v[3]);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (n + i < count) at[i] = add ? at[i] + v[i] : v[i];
+  }
+  DEV void store(int m, int n, float4 sums) const {
+    float v[4] = {sums.x, sums.y, sums.z, sums.w};
+    value(v, m, n, w_scale, bias);
+    put(out + (size_t)m * stride + n, n, v);
+  }
+  DEV void store_gated(int m, int n, float4 gate, float4 up) const {
+    float* at = out + (size_t)m * stride + n;
+    float v[4] = {gate.x, gate.y, gate.z, gate.w}, u[4] = {up.x, up.y, up.z, up.w};
+    value(v, m, n, w_scale, bias);
+    value(u, m, n, up_scale, up_bias);
+    if (activation == SIDE_BY_SIDE) {
+      put(at + count, n, u);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; i++) v[i] = gated(v[i], u[i], activation);
+    }
+    put(at, n, v);
+  }
+};
+
+}  // namespace gemm
