@@ -310,4 +310,6 @@ inline void cp_wait(unsigned keep) {
   t->ngrp -= k;
 }
 template <int N> inline void cp_async_wait() { cp_wait(N); }
+inline int32_t dp4a(uint32_t a, uint32_t b, int32_t c) { return __dp4a((int)a, (int)b, c); }
+inline uint4 load_once(const uint4* p) { return *p; }
 }  // namespace ptx

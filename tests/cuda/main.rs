@@ -5,6 +5,7 @@
 
 mod blocks;
 mod embed;
+mod gemv;
 mod harness;
 mod lora;
 mod rows;

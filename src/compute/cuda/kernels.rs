@@ -12,6 +12,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("rows", include_str!("../../../kernels/ptx/rows.ptx")),
     ("repack", include_str!("../../../kernels/ptx/repack.ptx")),
     ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
+    ("gemv", include_str!("../../../kernels/ptx/gemv.ptx")),
     ("lora", include_str!("../../../kernels/ptx/lora.ptx")),
 ];
 

@@ -6,6 +6,7 @@
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
 //! | `embed` | token embeddings |
+//! | `gemv` | matrices times one to eight rows |
 //! | `load` | from a file to the device |
 //! | `lora` | adapters of several ranks in one batch |
 //! | `rows` | rows of activations made ready, added, gathered |
@@ -15,6 +16,7 @@
 //! stand-in for it (`kernels/emulator`).
 
 pub mod embed;
+pub mod gemv;
 mod gpu;
 mod kernels;
 mod load;
