@@ -8,5 +8,6 @@ mod embed;
 mod gemv;
 mod harness;
 mod lora;
+mod moe;
 mod rows;
 mod weights;

@@ -14,6 +14,8 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
     ("gemv", include_str!("../../../kernels/ptx/gemv.ptx")),
     ("lora", include_str!("../../../kernels/ptx/lora.ptx")),
+    ("moe", include_str!("../../../kernels/ptx/moe.ptx")),
+    ("moe_gemv", include_str!("../../../kernels/ptx/moe_gemv.ptx")),
 ];
 
 #[derive(Default)]

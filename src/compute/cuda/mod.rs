@@ -9,6 +9,7 @@
 //! | `gemv` | matrices times one to eight rows |
 //! | `load` | from a file to the device |
 //! | `lora` | adapters of several ranks in one batch |
+//! | `moe` | mixtures of experts: routing, sorting, products, sum |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `weights` | matrices: a file's blocks as planes |
 //!
@@ -21,6 +22,7 @@ mod gpu;
 mod kernels;
 mod load;
 pub mod lora;
+pub mod moe;
 mod open;
 pub mod rows;
 pub mod weights;

@@ -20,7 +20,7 @@
 
 use super::gpu::{Arg, Gpu, Memory, Shape};
 use super::weights::{Part, by_format};
-use crate::compute::Result;
+use crate::compute::{Activation, Result};
 use crate::weights::BlockFormat;
 
 const MODULE: &str = "moe";
@@ -140,15 +140,8 @@ pub fn sort(gpu: &Gpu, sorted: &Sorted, ids: &Memory, rows: usize) -> Result<()>
     gpu.launch(MODULE, "moe_count", shape(blocks), &count)?;
     let offsets: [Arg; 5] = [tiles.into(), counts.into(), blocks.into(), experts.into(), (*tile).into()];
     gpu.launch(MODULE, "moe_offsets", shape(1), &offsets)?;
-    let place: [Arg; 7] = [
-        pairs.into(),
-        rows_of.into(),
-        ids.into(),
-        counts.into(),
-        all.into(),
-        experts.into(),
-        (*top).into(),
-    ];
+    let place: [Arg; 7] =
+        [pairs.into(), rows_of.into(), ids.into(), counts.into(), all.into(), experts.into(), (*top).into()];
     gpu.launch(MODULE, "moe_place", shape(blocks), &place)
 }
 
@@ -163,25 +156,21 @@ pub struct Experts<'a> {
     pub n: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    Silu = 1,
-    /// The tanh form.
-    Gelu = 2,
-}
-
 impl Experts<'_> {
     fn planes(&self) -> [Arg; 8] {
         let [a, b, c, d] = self.weights.planes();
         let [e, f, g, h] = self.gated.map_or([Arg::Ptr(0); 4], |(up, _)| {
-            assert_eq!((up.format, up.rows, up.cols), (self.weights.format, self.weights.rows, self.weights.cols));
+            assert_eq!(
+                (up.format, up.rows, up.cols),
+                (self.weights.format, self.weights.rows, self.weights.cols)
+            );
             up.planes()
         });
         [a, b, c, d, e, f, g, h]
     }
 
-    fn activation(&self) -> Arg {
-        self.gated.map_or(0, |(_, activation)| activation as usize).into()
+    fn gelu(&self) -> Arg {
+        Arg::I32(matches!(self.gated, Some((_, Activation::GeluTanh))).into())
     }
 }
 
@@ -229,7 +218,7 @@ pub fn few(
     let args = [
         &[out.into(), ids.into(), q.into(), ds.into(), x.into()][..],
         &experts.planes(),
-        &[n.into(), weights.cols.into(), per_row.into(), experts.activation()],
+        &[n.into(), weights.cols.into(), per_row.into(), experts.gelu()],
     ];
     gpu.launch("moe_gemv", kernel, Shape::new([n.div_ceil(8), pairs, 1], 128), &args.concat())
 }
