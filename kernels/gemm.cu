@@ -15,7 +15,7 @@ GEMMS(int8, INT8)
 // Weights f32, activations f32, sums in f32 by plain multiplication: few matrices are f32, and none is large.
 // A block has 64 rows x 64 columns, a thread 4 x 4. w f32 [columns, k]; the rest as in gemm_run.cuh.
 extern "C" __global__ void __launch_bounds__(256)
-    gemm_f32(float* out, int stride, const float* x, const float* w, const float* bias, int rows, int columns, int k, int add) {
+    gemm_f32(float* out, int stride, const float* x, const float* w, const float* bias, int rows, int columns, int k, int write) {
   constexpr int SIDE = 64, STEP = 32;
   __shared__ float xs[STEP][SIDE + 1], ws[STEP][SIDE + 1];
   const int tid = threadIdx.x, m0 = blockIdx.x * SIDE, n0 = blockIdx.y * SIDE;
@@ -42,8 +42,7 @@ extern "C" __global__ void __launch_bounds__(256)
     const int m = m0 + tid / 16 + i / 4 * 16, n = n0 + tid % 16 + i % 4 * 16;
     if (m >= rows || n >= columns) continue;
     float* at = out + (size_t)m * stride + n;
-    const float v = acc[i / 4][i % 4] + (bias ? bias[n] : 0.f);
-    *at = add ? *at + v : v;
+    gemm::put(at, acc[i / 4][i % 4] + (bias ? bias[n] : 0.f), write);
   }
 }
 EXPORT_KERNEL(gemm_f32)
@@ -52,7 +51,7 @@ EXPORT_KERNEL(gemm_f32)
 // part f32 [splits][rows, columns], or gated [splits][rows, gate: columns | up: columns].
 extern "C" __global__ void __launch_bounds__(256)
     gemm_sum(float* out, int stride, const float* part, int splits, const float* bias, const float* up_bias, int rows,
-             int columns, int add, int is_gated, int activation) {
+             int columns, int is_gated, int write) {
   const int n = blockIdx.x * 256 + threadIdx.x, m = blockIdx.y, width = is_gated ? 2 * columns : columns;
   if (n >= columns) return;
   const float* from = part + (size_t)m * width + n;
@@ -63,8 +62,26 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   if (bias) v += bias[n];
   if (up_bias) up += up_bias[n];
-  if (is_gated) v = gemm::gated(v, up, activation);
-  float* at = out + (size_t)m * stride + n;
-  *at = add ? *at + v : v;
+  if (is_gated) v = gemm::gated(v, up, write);
+  gemm::put(out + (size_t)m * stride + n, v, is_gated ? gemm::STORE : write);
 }
 EXPORT_KERNEL(gemm_sum)
+
+// Dynamic shared memory of the kernels above, in their order: for the test of src/compute/cuda/gemm.rs.
+template <class F> DEV void shared_of(int*& out) {
+  *out++ = gemm::Tile<F, 16>::SHARED;
+  *out++ = gemm::Tile<F, 32>::SHARED;
+  *out++ = gemm::Tile<F, 64>::SHARED;
+  *out++ = gemm::Tile<F, 128>::SHARED;
+}
+extern "C" __global__ void gemm_shared(int* out) {
+  shared_of<gemm::F16>(out);
+  shared_of<gemm::BF16>(out);
+  shared_of<gemm::Bits4>(out);
+  shared_of<gemm::Bits5>(out);
+  shared_of<gemm::Bits6>(out);
+  shared_of<gemm::Bits8>(out);
+  shared_of<gemm::INT8>(out);
+  shared_of<gemm::E4M3>(out);
+}
+EXPORT_KERNEL(gemm_shared)

@@ -4,21 +4,28 @@
 
 namespace gemm {
 
-// activation(gate) * up. SiLU is x * sigmoid(x), the tanh form of GELU is x * sigmoid(2u) with
-// u = sqrt(2 / pi) (x + 0.044715 x^3).
-enum Activation { SIDE_BY_SIDE, SILU, GELU };
-DEV float gated(float gate, float up, int activation) {
-  const float z = activation == SILU ? gate : 1.5957691216f * (gate + 0.044715f * gate * gate * gate);
+// What becomes of a sum.
+enum Write {
+  STORE,
+  ADD,           // to what is there
+  SILU,          // activation(gate) * up; the gate is what is there, or comes from the other matrix
+  GELU,
+  SIDE_BY_SIDE,  // gate, and up `count` columns further: for gemm_sum
+};
+
+// SiLU is x * sigmoid(x), the tanh form of GELU is x * sigmoid(2u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
+DEV float gated(float gate, float up, int write) {
+  const float z = write == SILU ? gate : 1.5957691216f * (gate + 0.044715f * gate * gate * gate);
   return gate / (1.f + __expf(-z)) * up;
 }
+DEV void put(float* at, float v, int write) { *at = write == STORE ? v : write == ADD ? *at + v : gated(*at, v, write); }
 
-// out f32 [rows, stride], of which `count` columns are written:
-//   out = sum * x_scale[row] * w_scale[column] + bias[column], added to what is there where `add`
-// Gated: activation(gate) * up of two such; SIDE_BY_SIDE: the gate's sums, and `count` further the other's.
+// out f32 [rows, stride], of which `count` columns are written: sum * x_scale[row] * w_scale[column] +
+// bias[column], each factor where it is not null.
 struct Output {
   float* out;
-  const float *x_scale, *w_scale, *up_scale, *bias, *up_bias; // each may be null
-  int stride, count, w_step, add, activation;                 // w_step 0: one scale for all columns
+  const float *x_scale, *w_scale, *up_scale, *bias, *up_bias;
+  int stride, count, w_step, write; // w_step 0: one scale for all columns
 
   // Four columns from n on, of which some may not be there.
   DEV void value(float (&v)[4], int m, int n, const float* scale, const float* bias) const {
@@ -31,32 +38,32 @@ struct Output {
       if (bias) v[i] += bias[at];
     }
   }
-  DEV void put(float* at, int n, const float (&v)[4]) const {
-    if (!add && n + 3 < count && ((size_t)at & 15) == 0) {
+  DEV void put(float* at, int n, const float (&v)[4], int write) const {
+    if (write == STORE && n + 3 < count && ((size_t)at & 15) == 0) {
       *(float4*)at = make_float4(v[0], v[1], v[2], v[3]);
       return;
     }
 #pragma unroll
     for (int i = 0; i < 4; i++)
-      if (n + i < count) at[i] = add ? at[i] + v[i] : v[i];
+      if (n + i < count) gemm::put(at + i, v[i], write);
   }
   DEV void store(int m, int n, float4 sums) const {
     float v[4] = {sums.x, sums.y, sums.z, sums.w};
     value(v, m, n, w_scale, bias);
-    put(out + (size_t)m * stride + n, n, v);
+    put(out + (size_t)m * stride + n, n, v, write);
   }
   DEV void store_gated(int m, int n, float4 gate, float4 up) const {
     float* at = out + (size_t)m * stride + n;
     float v[4] = {gate.x, gate.y, gate.z, gate.w}, u[4] = {up.x, up.y, up.z, up.w};
     value(v, m, n, w_scale, bias);
     value(u, m, n, up_scale, up_bias);
-    if (activation == SIDE_BY_SIDE) {
-      put(at + count, n, u);
+    if (write == SIDE_BY_SIDE) {
+      put(at + count, n, u, STORE);
     } else {
 #pragma unroll
-      for (int i = 0; i < 4; i++) v[i] = gated(v[i], u[i], activation);
+      for (int i = 0; i < 4; i++) v[i] = gated(v[i], u[i], write);
     }
-    put(at, n, v);
+    put(at, n, v, STORE);
   }
 };
 

@@ -15,7 +15,7 @@ namespace gemm {
   float *out, int stride, int scales, const void *x, const float2 *ds, const float *x_scale, const uint8_t *q0,          \
       const uint8_t *h0, const uint8_t *s0, const uint8_t *d0, const uint8_t *q1, const uint8_t *h1,         \
       const uint8_t *s1, const uint8_t *d1, const float *w_scale, const float *up_scale, int w_step,         \
-      const float *bias, const float *up_bias, int rows, int columns, int k, int add, int activation,        \
+      const float *bias, const float *up_bias, int rows, int columns, int k, int write,                      \
       int per_split
 
 template <class F, int BM> DEV void product(GEMM_PARAMS) {
@@ -30,7 +30,7 @@ template <class F, int BM> DEV void product(GEMM_PARAMS) {
   Rows of_x{(const char*)x + (size_t)m0 * k * F::X_SIZE, ds ? ds + (size_t)m0 * (k / 32) : nullptr, nullptr, rows - m0};
   const Columns of_w{{q0, h0, s0, d0}, {q1, h1, s1, d1}, n0, columns, gated, (Scales)scales};
   const Output to{out + ((size_t)blockIdx.z * rows + m0) * stride, x_scale ? x_scale + m0 : nullptr, w_scale, up_scale,
-                  bias, up_bias, stride, columns, w_step, add, activation};
+                  bias, up_bias, stride, columns, w_step, write};
   tile<F, BM>(of_x, of_w, k, from, min(from + per_split, steps), to);
 }
 
@@ -39,7 +39,7 @@ template <class F, int BM> constexpr int blocks() { return BM == 128 ? 2 : BM ==
 
 #define GEMM_ARGS                                                                                            \
   out, stride, scales, x, ds, x_scale, q0, h0, s0, d0, q1, h1, s1, d1, w_scale, up_scale, w_step, bias, up_bias,     \
-      rows, columns, k, add, activation, per_split
+      rows, columns, k, write, per_split
 
 #define GEMM(name, F, BM)                                                                                    \
   extern "C" __global__ void __launch_bounds__(gemm::Tile<gemm::F, BM>::THREADS, gemm::blocks<gemm::F, BM>()) \

@@ -5,6 +5,7 @@
 
 mod blocks;
 mod embed;
+mod gemm;
 mod gemv;
 mod harness;
 mod lora;

@@ -13,6 +13,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("repack", include_str!("../../../kernels/ptx/repack.ptx")),
     ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
     ("gemv", include_str!("../../../kernels/ptx/gemv.ptx")),
+    ("gemm", include_str!("../../../kernels/ptx/gemm.ptx")),
     ("lora", include_str!("../../../kernels/ptx/lora.ptx")),
     ("moe", include_str!("../../../kernels/ptx/moe.ptx")),
     ("moe_gemv", include_str!("../../../kernels/ptx/moe_gemv.ptx")),

@@ -6,6 +6,7 @@
 //! | `gpu` | the driver: memory, launches, streams, graphs |
 //! | `kernels` | modules of PTX and their entries |
 //! | `embed` | token embeddings |
+//! | `gemm` | matrices times more rows than a few, on tensor cores |
 //! | `gemv` | matrices times one to eight rows |
 //! | `load` | from a file to the device |
 //! | `lora` | adapters of several ranks in one batch |
@@ -17,6 +18,7 @@
 //! stand-in for it (`kernels/emulator`).
 
 pub mod embed;
+pub mod gemm;
 pub mod gemv;
 mod gpu;
 mod kernels;
