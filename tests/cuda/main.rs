@@ -13,6 +13,8 @@ mod gemv;
 mod harness;
 mod kv;
 mod limits;
+mod lora;
+mod moe;
 mod mutations;
 mod paged;
 mod prefill;
