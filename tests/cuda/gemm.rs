@@ -60,7 +60,8 @@ impl X {
                 rows::to_bytes(gpu, (&q, &ds), &d, count, cols, None).unwrap();
                 let (bytes, pairs): (Vec<i8>, Vec<[f32; 2]>) =
                     (get(gpu, &q, x.len()), get(gpu, &ds, x.len() / 32));
-                let values = bytes.iter().enumerate().map(|(i, q)| f32::from(*q) * pairs[i / 32][0]).collect();
+                let values =
+                    bytes.iter().enumerate().map(|(i, q)| f32::from(*q) * pairs[i / 32][0]).collect();
                 Self { held: [q, ds], kind, values }
             }
         }
@@ -109,7 +110,8 @@ fn product(format: BlockFormat, kind: Kind, weights: &[f32], x: &[f32], cols: us
 #[track_caller]
 fn check(what: &str, got: &[f32], wanted: &[Wanted]) {
     assert_eq!(got.len(), wanted.len(), "{what}");
-    let worst = got.iter().zip(wanted).map(|(got, wanted)| (f64::from(*got) - wanted.value).abs() / wanted.off);
+    let worst =
+        got.iter().zip(wanted).map(|(got, wanted)| (f64::from(*got) - wanted.value).abs() / wanted.off);
     let worst = worst.map(|off| if off.is_nan() { f64::INFINITY } else { off }).enumerate();
     let (at, off) = worst.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
     assert!(off <= 1.0, "{what}: {off} of what is allowed at {at}: {} for {}", got[at], wanted[at].value);
@@ -135,7 +137,10 @@ fn cols_of(format: BlockFormat, steps: usize) -> usize {
 }
 
 fn all() -> impl Iterator<Item = (BlockFormat, Kind)> {
-    BlockFormat::ALL.into_iter().map(|format| (format, kind_of(format))).chain([(BlockFormat::Q8_0, Kind::Bytes)])
+    BlockFormat::ALL
+        .into_iter()
+        .map(|format| (format, kind_of(format)))
+        .chain([(BlockFormat::Q8_0, Kind::Bytes)])
 }
 
 /// Rows beyond a tile, columns beyond a tile and an odd number of them, in every format and tile.
