@@ -81,7 +81,7 @@ DEV float block_max(float v, float* red) {
 // ---- one step's work, as the host wrote it (src/compute/cuda/step.rs) ----
 // A block of 32-bit words: this header, then arrays at the offsets it names (in words, from its start).
 // The block lies at one address for ever, so that a captured graph can be replayed over other steps.
-#define MOST_GROUPS 4
+#define MOST_GROUPS 16
 #define MOST_ROPES 4
 struct Step {
   int32_t rows;     // tokens of the step; a graph may have more rows than that
@@ -167,15 +167,6 @@ DEV void cp_async16(void* dst, const void* src, bool pred = true) {
   int n = pred ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(smem_addr(dst)), "l"(src), "r"(n) : "memory");
 }
-// 8 and 4 bytes, for what does not lie at multiples of 16.
-DEV void cp_async8(void* dst, const void* src, bool pred = true) {
-  int n = pred ? 8 : 0;
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(smem_addr(dst)), "l"(src), "r"(n) : "memory");
-}
-DEV void cp_async4(void* dst, const void* src, bool pred = true) {
-  int n = pred ? 4 : 0;
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(smem_addr(dst)), "l"(src), "r"(n) : "memory");
-}
 // 4, 8 or 16 bytes, zeros where pred is false. The 16 let the L2 fetch the whole line: a tile of packed
 // weights reads 32 bytes of it now and the rest in its next steps.
 template <int BYTES> DEV void cp_async(void* dst, const void* src, bool pred) {
@@ -185,6 +176,8 @@ template <int BYTES> DEV void cp_async(void* dst, const void* src, bool pred) {
   else
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(smem_addr(dst)), "l"(src), "n"(BYTES), "r"(n) : "memory");
 }
+DEV void cp_async8(void* dst, const void* src, bool pred = true) { cp_async<8>(dst, src, pred); }
+DEV void cp_async4(void* dst, const void* src, bool pred = true) { cp_async<4>(dst, src, pred); }
 DEV void cp_async_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 template <int N> DEV void cp_async_wait() { asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory"); }
 // c + the products of 16 signed bytes. (NVRTC declares __dp4a and has no body for it.)

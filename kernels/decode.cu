@@ -176,7 +176,7 @@ template <class KV, int H> DEV void decode(const DecodeArgs& a) {
       ptx::cp_async_commit();
     };
 
-    __syncthreads(); // the slot before is done with everything
+    // What these write nobody of the slot before reads any more; its ring is free after them.
 #pragma unroll 1
     for (int i = 0; i < 2; i++) find(i);
     if (tid < H) desk.largest[tid] = -INFINITY, desk.sum[tid] = 0.f;
@@ -238,13 +238,21 @@ template <class KV, int H> DEV void decode(const DecodeArgs& a) {
           float x[E];
 #pragma unroll
           for (int i = 0; i < E / 4; i++) KV::four(v.w + i * KV::WORDS, x + 4 * i);
-          const float* weight = desk.weight + (base + t) * H;
+          float weight[H];
+          if constexpr (H % 4 == 0) {
 #pragma unroll
-          for (int h = 0; h < H; h++) {
-            const float p = weight[h];
+            for (int h = 0; h < H; h += 4) {
+              const float4 w = ((const float4*)desk.weight)[((base + t) * H + h) / 4];
+              weight[h] = w.x, weight[h + 1] = w.y, weight[h + 2] = w.z, weight[h + 3] = w.w;
+            }
+          } else {
 #pragma unroll
-            for (int e = 0; e < E; e++) sum[h][e] = fmaf(p, x[e], sum[h][e]);
+            for (int h = 0; h < H; h++) weight[h] = desk.weight[(base + t) * H + h];
           }
+#pragma unroll
+          for (int h = 0; h < H; h++)
+#pragma unroll
+            for (int e = 0; e < E; e++) sum[h][e] = fmaf(weight[h], x[e], sum[h][e]);
         }
       }
       __syncthreads();

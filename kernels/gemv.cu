@@ -52,9 +52,8 @@ template <Format F> struct Plain<F, true> {
         w[2 * i] = __uint_as_float(q[i] << 16);
         w[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
       } else {
-        const float2 two = __half22float2(*(const __half2*)&q[i]);
-        w[2 * i] = two.x;
-        w[2 * i + 1] = two.y;
+        w[2 * i] = __half2float(__ushort_as_half((unsigned short)q[i]));
+        w[2 * i + 1] = __half2float(__ushort_as_half((unsigned short)(q[i] >> 16)));
       }
     }
 #pragma unroll

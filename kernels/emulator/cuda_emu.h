@@ -219,6 +219,7 @@ inline __half __float2half_rn(float f) {
   return {(uint16_t)(s | ((a >> 13) - (112 << 10)))};
 }
 #endif
+inline __half __ushort_as_half(unsigned short u) { return {u}; }
 inline __half __float2half(float f) { return __float2half_rn(f); }
 inline float2 __half22float2(__half2 a) { return {__half2float(a.x), __half2float(a.y)}; }
 inline __half2 __floats2half2_rn(float a, float b) { return {__float2half_rn(a), __float2half_rn(b)}; }
@@ -338,11 +339,11 @@ inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* p) { LdArg a{r, (con
 inline void ldmatrix_x4(uint32_t (&r)[4], const void* p) { LdArg a{r, (const char*)p}; emu::collective(0xffffffffu, &a, ld_op<4>, "ldmatrix.x4"); }
 inline void ldmatrix_x2(uint32_t (&r)[2], const void* p) { LdArg a{r, (const char*)p}; emu::collective(0xffffffffu, &a, ld_op<2>, "ldmatrix.x2"); }
 // Copies run only when waited for, so a missing wait_group or __syncthreads shows.
-template <unsigned N> inline void cp_async(void* d, const void* s, bool pred) {
+template <int N> inline void cp_async(void* d, const void* s, bool pred) {
   auto* t = emu::cur;
   if (((uintptr_t)d | (uintptr_t)s) & (N - 1)) emu::fail("cp.async: misaligned");
   if (t->ncp == 128) emu::fail("cp.async: too many in flight");
-  t->cp[t->ncp++] = {d, s, pred ? N : 0u, N};
+  t->cp[t->ncp++] = {d, s, pred ? (unsigned)N : 0u, (unsigned)N};
 }
 inline void cp_async16(void* d, const void* s, bool pred = true) { cp_async<16>(d, s, pred); }
 inline void cp_async8(void* d, const void* s, bool pred = true) { cp_async<8>(d, s, pred); }

@@ -110,26 +110,6 @@ Result enqueue(Stream* stream, Work work) {
     if (stream->capture->spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     stream->capture->graph->work.push_back(std::move(work));
     return CUDA_SUCCESS;
-API cuInit(unsigned) { return env("EMU_NO_DEVICE", 0) ? NO_DEVICE : OK; }
-API cuDriverGetVersion(int* v) { *v = env("EMU_DRIVER", 13000); return OK; }
-API cuGetErrorName(int e, const char** s) { static thread_local char b[40]; snprintf(b, sizeof b, "EMU_CUDA_ERROR_%d", e); *s = b; return OK; }
-API cuGetErrorString(int e, const char** s) { return cuGetErrorName(e, s); }
-API cuDeviceGet(int* d, int o) { if (o) return 101; *d = 0; return OK; }
-API cuDeviceGetCount(int* n) { *n = 1; return OK; }
-API cuDeviceGetName(char* b, int n, int) { snprintf(b, n, "CPU emulation"); return OK; }
-API cuDeviceTotalMem_v2(size_t* n, int) { *n = total_mem(); return OK; }
-API cuDeviceGetUuid(char* u, int) { memset(u, 7, 16); return OK; }
-API cuDeviceGetUuid_v2(char* u, int) { memset(u, 7, 16); return OK; }
-API cuDeviceGetAttribute(int* v, int a, int) {
-  int cc = env("EMU_CC", 90);
-  switch (a) {
-    case 75: *v = cc / 10; break; case 76: *v = cc % 10; break;   // compute capability
-    case 1: *v = 1024; break; case 2: case 3: *v = 1024; break; case 4: *v = 64; break;
-    case 5: *v = 2147483647; break; case 6: case 7: *v = 65535; break;
-    case 8: *v = 49152; break; case 97: *v = cc == 90 || cc == 100 ? 232448 : cc == 80 ? 166912 : 101376; break;
-    case 81: *v = 166912; break; case 10: *v = 32; break; case 16: *v = env("EMU_SMS", 4); break; case 38: *v = 4 << 20; break;
-    case 39: *v = 2048; break; case 115: *v = 1; break;           // memory pools
-    default: *v = 0;
   }
   if (stream == &context->default_stream) {
     for (Stream* other : context->streams) if (other->waits_for_default) drain(other);
@@ -145,17 +125,6 @@ bool spoils_captures() {
   for (Stream* stream : context->streams) {
     if (!stream->capture || stream->capture->mode == 2) continue;
     stream->capture->spoilt = any = true;
-API cuModuleLoadData(void** m, const void* image) {
-  auto* M = new Module; const char* p = (const char*)image;
-  if (!memcmp(p, "\x7f" "ELF", 4) || *(const uint32_t*)p == 0xba55ed50) M->all = true;      // cubin / fatbin: names not read
-  else {
-    std::string t(p); size_t v = t.find(".version");
-    if (v == std::string::npos) { delete M; return INVALID_IMAGE; }
-    int a = 0, b = 0, sm = 0; sscanf(t.c_str() + v, ".version %d.%d", &a, &b);
-    if (a * 10 + b > env("EMU_PTX_MAX", 90)) { fprintf(stderr, "emu: PTX %d.%d is newer than the driver\n", a, b); delete M; return BAD_PTX_VER; }
-    size_t g = t.find(".target sm_"); if (g != std::string::npos) sm = atoi(t.c_str() + g + 11);
-    if (sm > env("EMU_CC", 90)) { fprintf(stderr, "emu: PTX targets sm_%d\n", sm); delete M; return NO_BINARY; }
-    for (size_t i = 0; (i = t.find(".entry ", i)) != std::string::npos; i += 7) { size_t e = t.find_first_of("( \n", i + 7); M->names[t.substr(i + 7, e - i - 7)] = entry(t, e); }
   }
   return any;
 }

@@ -41,6 +41,28 @@ pub struct DrawRow<'a> {
     pub top: usize,
 }
 
+impl DrawRow<'_> {
+    /// Stands for a row that somebody else draws from.
+    pub const SCORED: DrawRow<'static> = DrawRow {
+        bias: &[],
+        mask: None,
+        counts: &[],
+        repetition: 1.0,
+        frequency: 0.0,
+        presence: 0.0,
+        greedy: false,
+        temperature: 1.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        seed: 0,
+        position: 0,
+        draw: false,
+        target: None,
+        top: 0,
+    };
+}
+
 /// The token, and of the raw row what is said about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drawn {

@@ -2,7 +2,11 @@
 
 use super::Result;
 
-/// What [`open`] opens. Nobody has one in a build without CUDA, so that any device's type will do there.
+/// What [`open`] opens.
+#[cfg(feature = "cuda")]
+pub type Gpu = super::cuda::Cuda;
+/// What [`open`] would open: nobody has one in a build without CUDA, and any device's type will do.
+#[cfg(not(feature = "cuda"))]
 pub type Gpu = super::cpu::Cpu;
 
 /// A GPU as people know it.
@@ -37,11 +41,10 @@ pub fn all() -> Result<Vec<Result<Found>>> {
 #[cfg(feature = "cuda")]
 mod doors {
     use super::{Found, Gpu, Result};
-    use crate::compute::{DeviceError, cuda};
+    use crate::compute::cuda;
 
     pub fn open(ordinal: usize) -> Result<Gpu> {
-        let gpu = cuda::open(ordinal)?;
-        Err(DeviceError(format!("{} is not used by this version yet", gpu.facts().name)))
+        cuda::Cuda::new(cuda::open(ordinal)?)
     }
 
     pub fn all() -> Result<Vec<Result<Found>>> {

@@ -18,6 +18,7 @@ mod profiled;
 
 pub use profiled::{Profiled, Spent};
 
+use self::draw::{DrawRow, Drawn, Unusable};
 use crate::base::Memory;
 use crate::weights::{Gguf, Tensor, TensorInfo};
 use std::ops::Range;
@@ -222,17 +223,17 @@ pub struct Step<'a> {
 }
 
 /// The largest pass there will be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     pub tokens: usize,
     pub outputs: usize,
     /// Cache groups, and blocks of the longest table in one.
     pub groups: usize,
     pub blocks: usize,
-    /// Kinds of rotary embedding, and pairs that turn in a head.
-    pub ropes: usize,
-    pub rope_half: usize,
     pub vocab: usize,
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -382,6 +383,12 @@ pub trait Backend: Send + Sized + 'static {
     /// Bytes that [`Backend::matrix`] takes for a tensor, to be known before it is loaded.
     fn matrix_bytes(&self, tensor: &TensorInfo) -> usize;
 
+    /// The same of [`Backend::table`]; nothing where rows are read from the file.
+    fn table_bytes(&self, tensor: &TensorInfo) -> usize {
+        let _ = tensor;
+        0
+    }
+
     /// Bytes that the operations keep for themselves, beside every buffer, when they work on `rows`
     /// rows of at most `columns`.
     fn scratch_bytes(&self, rows: usize, columns: usize) -> usize;
@@ -392,6 +399,34 @@ pub trait Backend: Send + Sized + 'static {
     /// `None` where nobody can measure what it can do.
     fn meter(&self) -> Option<Meter> {
         None
+    }
+
+    /// Whether it draws tokens itself. One that does is told what to draw ([`Backend::begin_logits`]), then
+    /// multiplies with the head and draws, and says what it drew.
+    fn draws(&self) -> bool {
+        false
+    }
+
+    /// Up to [`Backend::end_logits`] come as many rows of logits, and what is to be drawn from them.
+    fn begin_logits(&mut self, rows: &[DrawRow]) -> Result<()> {
+        let _ = rows;
+        Ok(())
+    }
+
+    fn draw(&mut self, logits: &mut Self::Buf) -> Result<()> {
+        let _ = logits;
+        Err(DeviceError("this device draws no tokens".into()))
+    }
+
+    /// `whole`: no operation failed.
+    fn end_logits(&mut self, whole: bool) -> Result<()> {
+        let _ = whole;
+        Ok(())
+    }
+
+    /// Waits for what was drawn from each row.
+    fn drawn(&mut self) -> Result<Vec<std::result::Result<Drawn, Unusable>>> {
+        Ok(Vec::new())
     }
 
     fn copy_blocks(&mut self, cache: &mut Self::Cache, copies: &[(u32, u32)]) -> Result<()>;

@@ -202,6 +202,30 @@ impl<B: Backend> Backend for Profiled<B> {
         self.backend.matrix_size(w)
     }
 
+    fn table_bytes(&self, tensor: &TensorInfo) -> usize {
+        self.backend.table_bytes(tensor)
+    }
+
+    fn draws(&self) -> bool {
+        self.backend.draws()
+    }
+
+    fn begin_logits(&mut self, rows: &[DrawRow]) -> Result<()> {
+        self.timed("begin_logits", |b| b.begin_logits(rows))
+    }
+
+    fn draw(&mut self, logits: &mut B::Buf) -> Result<()> {
+        self.timed("draw", |b| b.draw(logits))
+    }
+
+    fn end_logits(&mut self, whole: bool) -> Result<()> {
+        self.timed("end_logits", |b| b.end_logits(whole))
+    }
+
+    fn drawn(&mut self) -> Result<Vec<std::result::Result<Drawn, Unusable>>> {
+        self.timed("drawn", |b| b.drawn())
+    }
+
     fn copy_blocks(&mut self, cache: &mut B::Cache, copies: &[(u32, u32)]) -> Result<()> {
         self.timed("copy_blocks", |b| b.copy_blocks(cache, copies))
     }

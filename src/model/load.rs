@@ -256,11 +256,11 @@ fn cache_specs(file: &Gguf, config: &ModelConfig, hybrid: bool) -> Result<Vec<Ca
 }
 
 /// All weights as the device will hold them: matrices in its own layout, vectors as f32. Token
-/// embeddings stay in the file, and are a matrix as well where they are the head too.
+/// embeddings are a matrix as well where they are the head too; else they may stay in the file.
 fn weight_bytes(file: &Gguf, backend: &impl Backend) -> usize {
     let tied = file.tensor("output.weight").is_none();
     let of = |tensor: &TensorInfo| match tensor.rows() {
-        _ if tensor.name == "token_embd.weight" && !tied => 0,
+        _ if tensor.name == "token_embd.weight" && !tied => backend.table_bytes(tensor),
         1 => tensor.elements() * size_of::<f32>(),
         _ => backend.matrix_bytes(tensor),
     };

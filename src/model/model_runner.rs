@@ -1,9 +1,11 @@
 //! A decoder driven by batches.
 
 use super::config::ModelConfig;
+use super::device_draw::{self, Places, RowMemory, device_row};
 use super::groups::CacheLayout;
 use super::layers::{Buffers, Decoder, Pass};
 use super::{Batch, Launched, Meter, ModelLimits, Row, Runner, Usage};
+use crate::compute::draw::DrawRow;
 use crate::compute::{
     self, Backend, CacheShape, Capacity, DeviceError, Result, RopeTable, Span, Spent, Step,
 };
@@ -32,6 +34,7 @@ pub struct ModelRunner<B: Backend> {
     /// Buffer rows that are wanted, in order.
     wanted: Vec<usize>,
     scratch: Scratch,
+    drawing: Drawing,
     usage: Usage,
     /// Windows of the layers, and how many have it.
     windows: Vec<(Option<usize>, usize)>,
@@ -39,6 +42,22 @@ pub struct ModelRunner<B: Backend> {
     kv_bytes: usize,
     /// A product with a key and one with a value, in every head of a layer.
     flops_per_past_token: usize,
+}
+
+/// Outputs whose logits are made at a time: those from `first` on, or all.
+struct Part<'a> {
+    first: usize,
+    rows: &'a [SampleRow<'a>],
+    whole: bool,
+}
+
+type Drawn = std::result::Result<Sampled, RowError>;
+
+/// What rows that a device draws from borrow.
+#[derive(Default)]
+struct Drawing {
+    places: Places,
+    memories: Vec<RowMemory>,
 }
 
 impl<B: Backend> ModelRunner<B> {
@@ -58,9 +77,10 @@ impl<B: Backend> ModelRunner<B> {
             outputs: limits.max_outputs,
             groups: limits.groups.len(),
             blocks: limits.max_model_len.div_ceil(limits.block_size),
-            ropes: ropes.len(),
-            rope_half: config.rope_dims / 2,
             vocab: limits.vocab_size,
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
         })?;
         let logit_rows = backend.logit_rows().min(limits.max_outputs);
         let buffers = Buffers {
@@ -95,6 +115,7 @@ impl<B: Backend> ModelRunner<B> {
             shape,
             wanted: Vec::new(),
             scratch: Scratch::default(),
+            drawing: Drawing::default(),
             usage: Usage::default(),
             windows,
             kv_bytes: config.kv_heads * shape.dtype.token_bytes(config.head_dim),
@@ -179,12 +200,54 @@ impl<B: Backend> ModelRunner<B> {
         self.caches.iter_mut().try_for_each(|cache| self.backend.copy_blocks(cache, &copies))
     }
 
-    /// Of `rows` outputs from `first` on, of so many in all.
-    fn make_logits(&mut self, first: usize, rows: usize, of: usize) -> Result<()> {
-        let hidden = if rows == of {
+    /// All rows of logits come to the host, and tokens are drawn here.
+    fn draw_here(&mut self, part: Part, sampled: &mut Vec<Drawn>) -> Result<()> {
+        let vocab = self.limits.vocab_size;
+        self.backend.start()?;
+        self.make_logits(&part)?;
+        let logits = self.backend.download(&mut self.logits, 0..part.rows.len() * vocab)?;
+        for (logits, row) in logits.chunks_exact_mut(vocab).zip(part.rows) {
+            sampled.push(sample::sample(logits, row, &mut self.scratch));
+        }
+        Ok(())
+    }
+
+    /// The device draws what it can, and of the other rows the logits come here.
+    fn draw_there(&mut self, part: Part, sampled: &mut Vec<Drawn>) -> Result<()> {
+        let vocab = self.limits.vocab_size;
+        let Drawing { places, memories } = &mut self.drawing;
+        memories.resize_with(memories.len().max(part.rows.len()), Default::default);
+        let asked: Vec<Option<DrawRow>> = (part.rows.iter().zip(memories))
+            .map(|(row, memory)| device_row(row, vocab, places, memory))
+            .collect();
+        if asked.iter().all(Option::is_none) {
+            return self.draw_here(part, sampled);
+        }
+        let here: Vec<bool> = asked.iter().map(Option::is_none).collect();
+        let asked: Vec<DrawRow> = asked.into_iter().map(|row| row.unwrap_or(DrawRow::SCORED)).collect();
+        self.backend.begin_logits(&asked)?;
+        let made = self.make_logits(&part).and_then(|()| self.backend.draw(&mut self.logits));
+        let ended = self.backend.end_logits(made.is_ok());
+        made.and(ended)?;
+        let drawn = self.backend.drawn()?;
+        for (i, (row, drawn)) in part.rows.iter().zip(drawn).enumerate() {
+            sampled.push(match here[i] {
+                false => device_draw::sampled(drawn, row),
+                true => {
+                    let logits = self.backend.download(&mut self.logits, i * vocab..(i + 1) * vocab)?;
+                    sample::sample(logits, row, &mut self.scratch)
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn make_logits(&mut self, part: &Part) -> Result<()> {
+        let rows = part.rows.len();
+        let hidden = if part.whole {
             &self.hidden
         } else {
-            self.backend.copy_rows(&mut self.some_hidden, &self.hidden, first, rows, self.dim)?;
+            self.backend.copy_rows(&mut self.some_hidden, &self.hidden, part.first, rows, self.dim)?;
             &self.some_hidden
         };
         self.decoder.head.forward(&mut self.backend, &mut self.logits, hidden, rows)
@@ -281,17 +344,16 @@ impl<B: Backend> Runner for ModelRunner<B> {
         rows: &[SampleRow],
     ) -> Result<Vec<std::result::Result<Sampled, RowError>>> {
         assert_eq!(launched.outputs, rows.len(), "one sampling row for each output");
-        let vocab_size = self.limits.vocab_size;
         let mut sampled = Vec::with_capacity(rows.len());
-        for (chunk, rows) in rows.chunks(self.logit_rows).enumerate() {
-            self.make_logits(chunk * self.logit_rows, rows.len(), launched.outputs)?;
-            let logits = self.backend.download(&mut self.logits, 0..rows.len() * vocab_size)?;
-            for (logits, row) in logits.chunks_exact_mut(vocab_size).zip(rows) {
-                sampled.push(sample::sample(logits, row, &mut self.scratch));
+        for (chunk, of) in rows.chunks(self.logit_rows).enumerate() {
+            let part = Part { first: chunk * self.logit_rows, rows: of, whole: of.len() == rows.len() };
+            match self.backend.draws() {
+                true => self.draw_there(part, &mut sampled)?,
+                false => self.draw_here(part, &mut sampled)?,
             }
             let size = self.backend.matrix_size(&self.decoder.head.weight);
             self.usage.bytes_read += size.bytes as u64;
-            self.usage.flops += (2 * size.weights * rows.len()) as u64;
+            self.usage.flops += (2 * size.weights * of.len()) as u64;
         }
         Ok(sampled)
     }

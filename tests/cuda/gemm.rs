@@ -1,7 +1,8 @@
 use crate::blocks::Made;
 use crate::harness::{Numbers, get, in_every_order, put, room};
 use glassbox::compute::Activation;
-use glassbox::compute::cuda::gemm::{self, Gate, Out, Plan, Ready, Tile};
+use glassbox::compute::cuda::gemm::{self, Plan, Ready, Tile};
+use glassbox::compute::cuda::matmul::{Gate, Out};
 use glassbox::compute::cuda::weights::Matrix;
 use glassbox::compute::cuda::{Gpu, Memory, rows};
 use glassbox::weights::BlockFormat;

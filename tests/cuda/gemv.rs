@@ -1,7 +1,8 @@
 use crate::blocks::{Made, matrix};
 use crate::harness::{Numbers, close, get, in_every_order, put, room};
 use glassbox::compute::Activation;
-use glassbox::compute::cuda::gemv::{self, Gate, MOST_ROWS, Out, Ready};
+use glassbox::compute::cuda::gemv::{self, MOST_ROWS, Ready};
+use glassbox::compute::cuda::matmul::{Gate, Out};
 use glassbox::compute::cuda::weights::{Matrix, Part};
 use glassbox::compute::cuda::{Gpu, Memory, rows};
 use glassbox::weights::BlockFormat;

@@ -14,9 +14,13 @@ mod harness;
 mod kv;
 mod limits;
 mod lora;
+mod models;
 mod moe;
 mod mutations;
 mod paged;
 mod prefill;
 mod rows;
 mod weights;
+
+#[path = "../support/mod.rs"]
+mod support;

@@ -6,6 +6,7 @@ use glassbox::compute::cuda::step::{StepWords, Work};
 use glassbox::compute::cuda::{Gpu, Memory};
 use glassbox::compute::{CacheDtype, CacheShape};
 use half::{bf16, f16};
+use std::sync::LazyLock;
 
 pub const ELEMENTS: [CacheDtype; 4] = [CacheDtype::F16, CacheDtype::Bf16, CacheDtype::Int8, CacheDtype::Fp8];
 
@@ -119,7 +120,11 @@ pub fn e4m3(byte: u8) -> f32 {
 
 /// The nearest number there is; of two the one whose code is even.
 pub fn to_e4m3(x: f32) -> u8 {
-    let far = |code: u8| (f64::from(e4m3(code)) - f64::from(x.abs())).abs();
-    let nearest = (0..0x7f).min_by(|a: &u8, b: &u8| far(*a).total_cmp(&far(*b)).then((a & 1).cmp(&(b & 1))));
-    nearest.unwrap() | if x.is_sign_negative() { 0x80 } else { 0 }
+    static NUMBERS: LazyLock<Vec<f32>> = LazyLock::new(|| (0..0x7f).map(e4m3).collect());
+    let above = NUMBERS.partition_point(|number| *number < x.abs()).min(0x7e);
+    let far = |code: usize| (f64::from(NUMBERS[code]) - f64::from(x.abs())).abs();
+    let nearest = [above.saturating_sub(1), above]
+        .into_iter()
+        .min_by(|a, b| far(*a).total_cmp(&far(*b)).then((a & 1).cmp(&(b & 1))));
+    nearest.expect("two of them") as u8 | if x.is_sign_negative() { 0x80 } else { 0 }
 }

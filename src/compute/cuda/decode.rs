@@ -115,7 +115,7 @@ impl Plan {
         };
         // About 16 KiB a stage: several blocks on a multiprocessor, and enough on its way in each.
         let tile = (1 << (16384 / row_bytes).max(16).ilog2()).min(SPLIT);
-        let stride = 16 * (row_bytes / 16 | 1);
+        let stride = 16 * ((row_bytes / 16) | 1);
         let elements = if heads >= 8 { 4 } else { 8 };
         let ring = (2 * tile * stride).max(THREADS * elements * heads * 4);
         let floats = heads * dim + 256 * heads + 2 * heads * SPLIT + 4 * SPLIT + 3 * heads;

@@ -4,6 +4,7 @@
 //! dequantised on the way; bf16 for bf16; f32 for f32; bytes for Q8_0 where both sides may be bytes.
 
 use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::matmul::{Gate, Out};
 use super::weights::Part;
 use crate::compute::{Activation, DeviceError, Result};
 use crate::weights::BlockFormat;
@@ -34,28 +35,6 @@ pub enum Ready<'a> {
     F32(&'a Memory),
     /// For Q8_0: q i8 [rows, cols], ds f32x2 [rows, cols / 32].
     Bytes { q: &'a Memory, ds: &'a Memory },
-}
-
-/// Where results go: a part's rows are columns from its first on.
-#[derive(Clone, Copy)]
-pub struct Out<'a> {
-    /// f32 [rows, columns]
-    pub to: &'a Memory,
-    pub columns: usize,
-    /// To what is there, or in its place.
-    pub add: bool,
-    /// f32 [columns]: of the whole matrix.
-    pub bias: Option<&'a Memory>,
-}
-
-/// The two halves of a gated feed-forward part.
-#[derive(Clone, Copy)]
-pub struct Gate<'a> {
-    pub gate: &'a Part,
-    pub up: &'a Part,
-    pub gate_bias: Option<&'a Memory>,
-    pub up_bias: Option<&'a Memory>,
-    pub activation: Activation,
 }
 
 /// How a product is cut into blocks. Nothing but shapes decides.

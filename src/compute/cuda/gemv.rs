@@ -1,6 +1,7 @@
 //! Matrices times one to eight rows: `kernels/gemv.cu`. What counts is how fast weights are read.
 
 use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::matmul::{Gate, Out};
 use super::weights::{Part, by_format};
 use crate::compute::{Activation, DeviceError, Result};
 use crate::weights::BlockFormat;
@@ -26,28 +27,6 @@ pub enum Ready<'a> {
     Bytes { q: &'a Memory, ds: &'a Memory },
     /// For floats: f32 [rows, cols].
     Floats(&'a Memory),
-}
-
-/// Where results go: a part's rows are columns from its first on.
-#[derive(Clone, Copy)]
-pub struct Out<'a> {
-    /// f32 [rows, columns]
-    pub to: &'a Memory,
-    pub columns: usize,
-    /// To what is there, or in its place.
-    pub add: bool,
-    /// f32 [columns]: of the whole matrix.
-    pub bias: Option<&'a Memory>,
-}
-
-/// The two halves of a gated feed-forward part.
-#[derive(Clone, Copy)]
-pub struct Gate<'a> {
-    pub gate: &'a Part,
-    pub up: &'a Part,
-    pub gate_bias: Option<&'a Memory>,
-    pub up_bias: Option<&'a Memory>,
-    pub activation: Activation,
 }
 
 /// `enum Write` of the kernel.

@@ -2,7 +2,7 @@
 
 use super::gpu::{Arg, Gpu, Memory, Pinned, Shape as Launch};
 use super::rows::Norm;
-use crate::compute::{CacheDtype, CacheShape, DeviceError, Result, RopeStyle};
+use crate::compute::{CacheShape, DeviceError, Result, RopeStyle};
 use std::ops::Range;
 
 const MODULE: &str = "kv";

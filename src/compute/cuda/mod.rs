@@ -7,6 +7,9 @@
 //! | `kernels` | modules of PTX and their entries |
 //! | `graphs` | passes that are queued as one graph |
 //! | `limits` | what the device can do at most |
+//! | `backend` | [`Cuda`]: the operations of a decoder |
+//! | `matmul` | which kernel multiplies |
+//! | `attention` | a layer's attention |
 //! | `embed` | token embeddings |
 //! | `gemv` | matrices times one to eight rows |
 //! | `gemm` | matrices times more rows than a few, on tensor cores |
@@ -20,22 +23,25 @@
 //! | `decode` | attention of single new tokens |
 //! | `step` | one step's work as the kernels read it |
 //! | `weights` | matrices: a file's blocks as planes |
-//! | `draw` | tokens drawn from rows of logits |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
+mod attention;
+mod backend;
 pub mod decode;
 pub mod draw;
 pub mod embed;
 pub mod gemm;
 pub mod gemv;
 mod gpu;
+mod graphs;
 mod kernels;
 pub mod kv;
 pub mod limits;
 mod load;
 pub mod lora;
+pub mod matmul;
 pub mod moe;
 mod open;
 pub mod prefill;
@@ -43,6 +49,7 @@ pub mod rows;
 pub mod step;
 pub mod weights;
 
+pub use backend::Cuda;
 pub use gpu::{Arg, Event, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
 pub use load::Staging;
 pub use open::{devices, open};

@@ -13,7 +13,7 @@
 
 use crate::compute::{DeviceError, Result, RopeTable, Span};
 
-pub const MOST_GROUPS: usize = 4;
+pub const MOST_GROUPS: usize = 16;
 pub const MOST_ROPES: usize = 4;
 
 /// Places of the header's words.
@@ -56,6 +56,32 @@ pub struct Work<'a> {
     pub wanted: &'a [usize],
     /// Spans of more than one row are cut into tiles of at most so many rows.
     pub tile_rows: usize,
+}
+
+impl Work<'_> {
+    /// Of spans of more than one row.
+    pub fn tiles(&self) -> usize {
+        self.spans().iter().map(|span| tiles_of(span, self.tile_rows)).sum()
+    }
+
+    /// Words that [`StepWords::write`] takes.
+    pub fn words(&self) -> usize {
+        let array = |len: usize| len.next_multiple_of(ALIGN);
+        let (rows, spans) = (self.tokens.len(), self.spans().len());
+        let table =
+            |spans: &&[Span]| array(spans.len() + 1) + array(spans.iter().map(|span| span.table.len()).sum());
+        array(header::WORDS)
+            + 3 * array(rows)
+            + 3 * array(spans)
+            + array(self.wanted.len())
+            + self.groups.iter().map(table).sum::<usize>()
+            + self.ropes.iter().map(|rope| 2 * array(rows * rope.half)).sum::<usize>()
+            + 2 * array(self.tiles())
+    }
+
+    fn spans(&self) -> &[Span<'_>] {
+        self.groups.first().copied().unwrap_or_default()
+    }
 }
 
 /// The largest step that there will be.

@@ -1,0 +1,107 @@
+//! A layer's attention: new keys and values into the cache, then single rows and longer spans, each by
+//! its own kernel.
+
+use super::backend::{Cuda, Pass, norm};
+use super::gpu::{Gpu, Memory};
+use super::kv::{self, Cache, Place, Store};
+use super::matmul::Room;
+use super::prefill::{SplitLimits, Splits};
+use super::{decode, prefill};
+use crate::compute::{AttentionSpec, Capacity, Result};
+
+/// Memory of the splits that a past is cut into.
+#[derive(Default)]
+pub(super) struct Attends {
+    decode: Room,
+    prefill: Option<prefill::Splits>,
+    /// Rows of a tile.
+    tile_rows: usize,
+}
+
+/// Short spans over a long past, as those of speculation, are cut: so many of them, of so many rows.
+const SPLITS: SplitLimits = SplitLimits { spans: 8, rows: 16, most: 16 };
+
+impl Attends {
+    /// About what all of it takes at most.
+    pub(super) const MOST_BYTES: usize = 128 << 20;
+
+    pub(super) fn new(gpu: &Gpu, most: &Capacity) -> Result<Self> {
+        let group = (most.heads / most.kv_heads.max(1)).max(1);
+        Ok(Self {
+            decode: Room::default(),
+            prefill: Some(Splits::new(gpu, SPLITS, most.heads, most.head_dim)?),
+            tile_rows: prefill::tile_rows(most.head_dim, group),
+        })
+    }
+
+    pub(super) fn tile_rows(&self) -> usize {
+        self.tile_rows.max(1)
+    }
+
+    /// `qkv` f32 [rows, (heads + 2 kv_heads) * head_dim]: queries are made ready in place.
+    pub(super) fn store(
+        gpu: &Gpu,
+        qkv: &Memory,
+        spec: &AttentionSpec<Cuda>,
+        cache: &Cache,
+        step: &Memory,
+        pass: &Pass,
+    ) -> Result<()> {
+        let place = Place { step, group: spec.group, rows: pass.rows, spans: pass.spans };
+        let store = Store {
+            heads: spec.heads,
+            rope: spec.rope_index,
+            style: spec.rope.style,
+            query_norm: norm(&spec.query_norm),
+            key_norm: norm(&spec.key_norm),
+        };
+        kv::store(gpu, qkv, cache, place, &store)
+    }
+
+    /// out f32 [rows, heads * head_dim]. `true` where memory moved.
+    pub(super) fn attend(
+        &mut self,
+        gpu: &Gpu,
+        (out, qkv): (&Memory, &Memory),
+        spec: &AttentionSpec<Cuda>,
+        cache: &Cache,
+        step: &Memory,
+        pass: &Pass,
+    ) -> Result<bool> {
+        let mut moved = false;
+        let place = Place { step, group: spec.group, rows: pass.rows, spans: pass.spans };
+        let attention = decode::Attention {
+            heads: spec.heads,
+            scale: spec.scale,
+            window: spec.window,
+            cap: None,
+            sinks: None,
+        };
+        if pass.singles {
+            let bytes = decode::workspace_bytes(pass.spans, spec.heads, spec.head_dim);
+            self.decode.reserve(gpu, bytes, &mut moved)?;
+            decode::attend(gpu, out, qkv, cache, place, &attention, self.decode.memory())?;
+        }
+        if pass.tiles > 0 {
+            let shape = cache.shape();
+            let past = prefill::Past {
+                memory: cache.memory(),
+                block_size: shape.block_size,
+                dtype: shape.dtype,
+                group: spec.group,
+            };
+            let attention = prefill::Attention {
+                heads: spec.heads,
+                kv_heads: spec.kv_heads,
+                head_dim: spec.head_dim,
+                scale: spec.scale,
+                window: spec.window,
+                soft_cap: None,
+                sinks: None,
+            };
+            let tiles = prefill::Tiles { step, tiles: pass.tiles, rows: self.tile_rows() };
+            prefill::attend(gpu, out, qkv, past, &attention, tiles, self.prefill.as_ref())?;
+        }
+        Ok(moved)
+    }
+}
