@@ -27,7 +27,7 @@ OUT = ptx.HERE.parent / "target"
 EXPLAINED = {}
 # Files whose kernels multiply matrices, but for these.
 MATRIX_FILES = ["gemm", "prefill"]
-NO_MATRIX = set()
+NO_MATRIX = {"gemm_f32", "gemm_shared", "gemm_sum", "prefill_merge"}
 # What the disassembler calls an instruction of the tensor cores, and a copy of 16 bytes to shared memory.
 TENSOR = re.compile(r"\b(HMMA|IMMA|QMMA)\.")
 WIDE_COPY = re.compile(r"\bLDGSTS\.\S*128")

@@ -188,6 +188,12 @@ DEV int32_t dot16(const uint32_t* a, const uint32_t* b, int32_t c) {
       : "=r"(d) : "r"(a[0]), "r"(b[0]), "r"(a[1]), "r"(b[1]), "r"(a[2]), "r"(b[2]), "r"(a[3]), "r"(b[3]), "r"(c));
   return d;
 }
+// c + the products of four.
+DEV int32_t dp4a(uint32_t a, uint32_t b, int32_t c) {
+  int32_t d;
+  asm("dp4a.s32.s32 %0, %1, %2, %3;\n" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+}
 // Made here, and not again wherever it is used.
 DEV void pin(float& x) { asm volatile("" : "+f"(x)); }
 // 16 bytes that nobody reads again: they do not push others out of L1. Not for what this kernel writes.

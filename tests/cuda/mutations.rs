@@ -24,6 +24,16 @@ const fn of(file: &'static str, find: &'static str, replace: &'static str, test:
     Mutation { file, built: file, find, replace, test }
 }
 
+const fn within(
+    file: &'static str,
+    built: &'static str,
+    find: &'static str,
+    replace: &'static str,
+    test: &'static str,
+) -> Mutation {
+    Mutation { file, built, find, replace, test }
+}
+
 /// What is wrong with each is plain from the two texts.
 #[rustfmt::skip]
 const MUTATIONS: &[Mutation] = &[
@@ -39,9 +49,79 @@ const MUTATIONS: &[Mutation] = &[
     of("rows.cu", "scale[blockIdx.x] = 1.f / up", "scale[blockIdx.x] = up", "rows::halves_keep_their_range"),
     of("rows.cu", "most = block_max(most, red);", "most = warp_max(most);", "rows::halves_keep_their_range"),
     // what all kernels share
-    Mutation { file: "common.cuh", built: "rows.cu", find: "v = warp_sum(v);\n  __syncthreads();\n  if (lane == 0) red[warp] = v;\n  __syncthreads();", replace: "v = warp_sum(v);\n  __syncthreads();\n  if (lane == 0) red[warp] = v;", test: "rows::" },
-    Mutation { file: "common.cuh", built: "rows.cu", find: "for (int o = 16; o; o >>= 1) v += ", replace: "for (int o = 8; o; o >>= 1) v += ", test: "rows::" },
-    Mutation { file: "common.cuh", built: "rows.cu", find: "v = fmaxf(v, __shfl_xor_sync(FULL, v, o))", replace: "v = fmaxf(v, __shfl_xor_sync(FULL, v, 1))", test: "rows::" },
+    within("common.cuh", "rows.cu", "v = warp_sum(v);\n  __syncthreads();\n  if (lane == 0) red[warp] = v;\n  __syncthreads();", "v = warp_sum(v);\n  __syncthreads();\n  if (lane == 0) red[warp] = v;", "rows::"),
+    within("common.cuh", "rows.cu", "for (int o = 16; o; o >>= 1) v += ", "for (int o = 8; o; o >>= 1) v += ", "rows::"),
+    within("common.cuh", "rows.cu", "v = fmaxf(v, __shfl_xor_sync(FULL, v, o))", "v = fmaxf(v, __shfl_xor_sync(FULL, v, 1))", "rows::"),
+    // limits: every byte once
+    of("limits.cu", "to[i + 3 * step] = d;", "to[i + 3 * step] = c;", "limits::every_byte"),
+    of("limits.cu", "for (int w = 1; w < (int)blockDim.x / 32; w++)", "for (int w = 2; w < (int)blockDim.x / 32; w++)", "limits::every_byte"),
+    // weights in planes: nibbles, fifth bits, minima, blocks as a file has them
+    within("planes.cuh", "gemv.cu", "moved(four, (i < 4 ? 0 : -4) + up)", "moved(four, (i < 4 ? -4 : 0) + up)", "gemv::rows_are_multiplied"),
+    within("planes.cuh", "gemv.cu", "if constexpr (up > 0) bytes ^= 0x80808080u;", "", "gemv::rows_are_multiplied"),
+    within("planes.cuh", "gemv.cu", "-(d.y * small(s >> 8))", "d.y * small(s >> 8)", "gemv::rows_are_multiplied"),
+    within("planes.cuh", "embed.cu", ">> (j < 16 ? 0 : 4) & 15", ">> (j < 16 ? 4 : 0) & 15", "embed::"),
+    within("planes.cuh", "embed.cu", "(j < 16 ? s.x : s.y)", "(j < 16 ? s.y : s.x)", "embed::"),
+    of("repack.cu", "nibbles(run, i + 4, high) << 4", "nibbles(run, i, high) << 4", "weights::planes_hold"),
+    of("repack.cu", "pairs[j - 4] >> 6 << 4", "pairs[j - 4] >> 6 << 5", "weights::planes_hold"),
+    of("repack.cu", "(8 * (j % 4) + j / 4)", "(8 * (j / 8) + j % 8)", "weights::planes_hold"),
+    of("repack.cu", "if (i >= subs) return;", "if (i >= subs - 1) return;", "weights::planes_hold"),
+    of("embed.cu", "if (t >= step->rows) return;", "if (t > step->rows) return;", "embed::"),
+    of("embed.cu", "weight<F>(table, token * cols + k) * scale", "weight<F>(table, token * cols + k)", "embed::"),
+    // gemv: lanes, teams, gates, the last rows of a matrix
+    of("gemv.cu", "for (int o = 8; o < min(team, 32); o *= 2)", "for (int o = 16; o < min(team, 32); o *= 2)", "gemv::rows_are_multiplied"),
+    of("gemv.cu", "  __syncthreads();\n\n  auto total", "  auto total", "gemv::"),
+    of("gemv.cu", "fmaf(w.scale.y, x.ds.y, sum)", "fmaf(w.scale.y, x.ds.x, sum)", "gemv::rows_are_multiplied"),
+    of("gemv.cu", "fmaf(w.scale.x, first, w.scale.y * last)", "fmaf(w.scale.x, first, w.scale.x * last)", "gemv::rows_are_multiplied"),
+    of("gemv.cu", "(gated ? r % (LOT / 2) : r), wide - 1)", "(gated ? r % (LOT / 2) : r), wide)", "gemv::"),
+    of("gemv.cu", "*to = write == ADD ? *to + value : value;", "*to = value;", "gemv::"),
+    of("gemv.cu", "value = activated(value, write == GELU) *", "value = activated(value, write != GELU) *", "gemv::gate_and_up"),
+    of("gemv.cu", "if (i < len) gate[i]", "if (i <= len) gate[i]", "gemv::gates_of_two"),
+    // gemm: rings, scales, sides, the rest of a matrix
+    within("gemm_tile.cuh", "gemm.cu", "lo = q & 0x0f0f0f0fu;", "lo = q >> 4 & 0x0f0f0f0fu;", "gemm::"),
+    within("gemm_tile.cuh", "gemm.cu", "twice(from_f<f16>(-min))", "twice(from_f<f16>(min))", "gemm::"),
+    within("gemm_tile.cuh", "gemm.cu", "      __syncthreads();  // everyone's copies are there, and nobody is in the stage before\n", "", "gemm::"),
+    within("gemm_tile.cuh", "gemm.cu", "ptx::cp_async_wait<AHEAD - 1>();", "ptx::cp_async_wait<AHEAD>();", "gemm::"),
+    // keys and values: rotation, places, scales
+    of("kv.cu", "b[i] = u * s + v * c;", "b[i] = u * s - v * c;", "kv::heads_are"),
+    of("kv.cu", "offset = position % block_size;", "offset = (position + 1) % block_size;", "kv::heads_are"),
+    of("kv.cu", "if (row >= step->rows ||", "if (row > step->rows ||", "kv::"),
+    of("kv.cu", "? 127.f : 448.f", "? 128.f : 448.f", "kv::"),
+    of("kv.cu", "(is_value ? block_size : 0) + offset] = scale", "offset] = scale", "kv::"),
+    of("kv.cu", "pairs[2 * blockIdx.x + 1]", "pairs[2 * blockIdx.x]", "kv::blocks_are_copied"),
+    // decode: copies, splits, windows, caps, sinks
+    of("decode.cu", "ptx::cp_async_wait<1>();", "ptx::cp_async_wait<2>();", "decode::attention"),
+    of("decode.cu", "ptx::cp_async_wait<1>();\n      __syncthreads();", "ptx::cp_async_wait<1>();", "decode::attention"),
+    of("decode.cu", "c.first = window > 0 ? max(0, c.end - window) : 0;", "c.first = 0;", "decode::a_window"),
+    of("decode.cu", "if (a.cap > 0.f) score", "if (false) score", "decode::"),
+    of("decode.cu", "desk.sum[h] * fix + all", "desk.sum[h] + all", "decode::"),
+    of("decode.cu", "sum[h][e] *= desk.fix[h];", "sum[h][e] *= 1.f;", "decode::"),
+    of("decode.cu", "e * scales[SPLIT + t] : e", "e * scales[t] : e", "decode::"),
+    of("decode.cu", "if (sinks) all += __expf(sink - most);", "", "decode::"),
+    // prefill: the same, on tensor cores
+    of("prefill.cu", "if (back < 0 || back >= j.window)", "if (back < 0 || back > j.window)", "prefill::windows"),
+    of("prefill.cu", "if (back < 0 ||", "if (back < -1 ||", "prefill::every_group"),
+    of("prefill.cu", "ptx::cp_async_wait<0>();", "ptx::cp_async_wait<1>();", "prefill::every_group"),
+    of("prefill.cu", "sum[m][h] = sum[m][h] * fade + total;", "sum[m][h] = sum[m][h] + total;", "prefill::every_group"),
+    of("prefill.cu", "total += __shfl_xor_sync(FULL, total, 2);", "", "prefill::every_group"),
+    of("prefill.cu", "if (j.cap > 0.f) { // tanh", "if (false) { // tanh", "prefill::windows"),
+    of("prefill.cu", "(e % 2 ? k_scale[n].y : k_scale[n].x)", "(e % 2 ? k_scale[n].x : k_scale[n].y)", "prefill::every_element"),
+    of("prefill.cu", "end = position / size + 1;", "end = position / size;", "prefill::short_spans_are_split"),
+    // draw: ties, ranks, the last block, penalties, what is left behind
+    of("draw.cu", "(k == key && i <= id)", "(k == key && i < id)", "draw::"),
+    of("draw.cu", "k0 += 0x9E3779B9u;", "k0 += 0x9E3779B8u;", "draw::tokens"),
+    of("draw.cu", "key_of(x[j]) > MASKED && key_of(x[j]) >= key;", "key_of(x[j]) > MASKED && key_of(x[j]) > key;", "draw::"),
+    of("draw.cu", "atomicInc(arrived, gridDim.x - 1) == gridDim.x - 1", "atomicInc(arrived, gridDim.x - 1) == 0", "draw::rows_of_many_parts"),
+    of("draw.cu", "if (threadIdx.x == 0) s.listed = 0;", "", "draw::"),
+    of("draw.cu", "logit > 0.f ? __fdiv_rn", "logit < 0.f ? __fdiv_rn", "draw::bias"),
+    // adapters
+    of("lora.cu", "out[i] += ad.scale * v;", "out[i] += v;", "lora::adapters"),
+    of("lora.cu", "for (int o = 4; o; o >>= 1)\n      if (o < lanes)", "for (int o = 2; o; o >>= 1)\n      if (o < lanes)", "lora::adapters"),
+    of("lora.cu", " + part[3][row][r];", ";", "lora::adapters"),
+    // experts
+    of("moe.cu", "a.id < b.id", "a.id > b.id", "moe::"),
+    of("moe.cu", "better < top_groups", "better <= top_groups", "moe::groups"),
+    of("moe.cu", "n[warp][e] = lower + 1;", "n[warp][e] = lower;", "moe::pairs"),
+    of("moe.cu", "mine.score / (all + 1e-20f)", "mine.score", "moe::rows_go"),
 ];
 
 /// So long a test may take; one that hangs has noticed.

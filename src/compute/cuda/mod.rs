@@ -16,6 +16,8 @@
 //! | `load` | from a file to the device |
 //! | `prefill` | attention of several rows of a sequence |
 //! | `draw` | tokens drawn from rows of logits |
+//! | `lora` | adapters of several ranks in one batch |
+//! | `moe` | mixtures of experts: routing, sorting, products, sum |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `kv` | keys and values: made ready, stored, copied by blocks |
 //! | `decode` | attention of single new tokens |
@@ -38,7 +40,9 @@ mod kernels;
 pub mod kv;
 pub mod limits;
 mod load;
+pub mod lora;
 pub mod matmul;
+pub mod moe;
 mod open;
 pub mod prefill;
 pub mod rows;

@@ -1,0 +1,237 @@
+//! Mixtures of experts: `kernels/moe.cu` (which experts, and their sum), `moe_gemv.cu` (products for few
+//! rows), `moe_gemm.cu` (for many).
+//!
+//! A pair is one expert of one row, `row * top + slot`; all that lies between router and sum lies in the
+//! order of pairs. Weights of all experts of a layer are stacked: rows of expert e begin at `e * n`. With
+//! `logits` f32 [rows, experts] from the router's matrix and `x` the rows after the norm, a layer is:
+//!
+//! | | few rows ([`few`]) | many ([`many`]) |
+//! |---|---|---|
+//! | 1 | [`route`]: experts and weights of each pair | the same |
+//! | 2 | | [`sort`]: pairs by expert |
+//! | 3 | `rows::to_bytes` of x, `rows` of them | `rows::to_f16` (`to_bf16` for BF16) |
+//! | 4 | [`few`] with gate and up, [`Of::Rows`] | [`many`], the same |
+//! | 5 | `rows::to_bytes` of its output, `pairs` of them | `rows::to_f16` (`to_bf16`) |
+//! | 6 | [`few`] with down, [`Of::Pairs`] | [`many`], the same |
+//! | 7 | [`combine`]: added to the residual stream, or to a shared expert's output | the same |
+//!
+//! In [`few`], weights that are floats take f32 rows instead of bytes (steps 3 and 5 fall away). Rows that a
+//! captured graph has and the step has not get no expert: their pairs are neither sorted nor computed.
+
+use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::weights::{Part, by_format};
+use crate::compute::{Activation, Result};
+use crate::weights::BlockFormat;
+
+const MODULE: &str = "moe";
+pub const MOST_EXPERTS: usize = 256;
+pub const MOST_TOP: usize = 32;
+/// Pairs of a tile of [`many`]: the fewest for a few of each expert, the most for prefill.
+pub const TILES: [usize; 2] = [16, 64];
+/// Pairs of a block that sorts (`CHUNK`).
+const CHUNK: usize = 256;
+
+/// How a router's logits become experts and weights.
+#[derive(Clone, Copy)]
+pub struct Router<'a> {
+    pub experts: usize,
+    /// Experts of a row.
+    pub top: usize,
+    pub score: Score,
+    /// f32 [experts], added to scores for the choice and not for the weight (DeepSeek-V3).
+    pub bias: Option<&'a Memory>,
+    pub groups: Option<Groups>,
+    /// Weights of the chosen add up to 1: Mixtral, and wherever the softmax comes after the choice.
+    pub renormalise: bool,
+    /// On all weights, at last.
+    pub scale: f32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Score {
+    /// Over all experts.
+    Softmax,
+    Sigmoid,
+}
+
+/// Experts are chosen from the `chosen` best of `all` groups of neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Groups {
+    pub all: usize,
+    pub chosen: usize,
+}
+
+/// Experts and weights of rows of `logits` f32 [rows, experts]: ids i32 [rows, top], the best first, and
+/// weights f32 [rows, top]. Rows beyond those of `step` get expert -1.
+pub fn route(
+    gpu: &Gpu,
+    (ids, weights): (&Memory, &Memory),
+    logits: &Memory,
+    rows: usize,
+    step: Option<&Memory>,
+    router: &Router,
+) -> Result<()> {
+    let Router { experts, top, score, bias, groups, renormalise, scale } = *router;
+    let Groups { all, chosen } = groups.unwrap_or(Groups { all: 1, chosen: 1 });
+    assert!(experts <= MOST_EXPERTS && top <= MOST_TOP, "{top} of {experts} experts");
+    assert!(all <= 32 && experts.is_multiple_of(all) && top <= experts / all * chosen, "{all} groups");
+    let sigmoid = usize::from(score == Score::Sigmoid);
+    let args: [Arg; 13] = [
+        ids.into(),
+        weights.into(),
+        logits.into(),
+        bias.into(),
+        step.into(),
+        rows.into(),
+        experts.into(),
+        top.into(),
+        sigmoid.into(),
+        usize::from(renormalise).into(),
+        scale.into(),
+        all.into(),
+        chosen.into(),
+    ];
+    gpu.launch(MODULE, "moe_route", Shape::new([rows.div_ceil(4), 1, 1], 128), &args)
+}
+
+/// Pairs by expert, cut into tiles: room for it, used again every layer.
+pub struct Sorted {
+    /// i32: how many tiles; then (expert, first place, pairs) of each.
+    pub tiles: Memory,
+    /// i32 [pairs]: pairs by expert, those of an expert in their order.
+    pub pairs: Memory,
+    /// i32 [pairs]: the row of each.
+    pub rows: Memory,
+    counts: Memory, // i32 [chunks + 1, experts]
+    experts: usize,
+    top: usize,
+    tile: usize,
+}
+
+impl Sorted {
+    /// For at most so many rows, with tiles of `tile` pairs: one of [`TILES`].
+    pub fn new(gpu: &Gpu, rows: usize, (top, experts): (usize, usize), tile: usize) -> Result<Self> {
+        let pairs = rows * top;
+        let words = |words: usize| gpu.alloc(words * 4, "rows sorted by expert");
+        Ok(Self {
+            tiles: words(1 + 3 * most_tiles(pairs, experts, tile))?,
+            pairs: words(pairs)?,
+            rows: words(pairs)?,
+            counts: words((pairs.div_ceil(CHUNK) + 1) * experts)?,
+            experts,
+            top,
+            tile,
+        })
+    }
+}
+
+/// Every expert may have one tile that is not full.
+fn most_tiles(pairs: usize, experts: usize, tile: usize) -> usize {
+    pairs / tile + experts.min(pairs)
+}
+
+/// Sorts the pairs of `rows` rows: `ids` of [`route`].
+pub fn sort(gpu: &Gpu, sorted: &Sorted, ids: &Memory, rows: usize) -> Result<()> {
+    let Sorted { tiles, pairs, rows: rows_of, counts, experts, top, tile } = sorted;
+    let (all, experts) = (rows * top, *experts);
+    let blocks = all.div_ceil(CHUNK);
+    let shape = |blocks: usize| Shape::new([blocks, 1, 1], CHUNK);
+    let count: [Arg; 4] = [counts.into(), ids.into(), all.into(), experts.into()];
+    gpu.launch(MODULE, "moe_count", shape(blocks), &count)?;
+    let offsets: [Arg; 5] = [tiles.into(), counts.into(), blocks.into(), experts.into(), (*tile).into()];
+    gpu.launch(MODULE, "moe_offsets", shape(1), &offsets)?;
+    let place: [Arg; 7] =
+        [pairs.into(), rows_of.into(), ids.into(), counts.into(), all.into(), experts.into(), (*top).into()];
+    gpu.launch(MODULE, "moe_place", shape(blocks), &place)
+}
+
+/// What all experts of a layer are multiplied with, and what is done with it.
+#[derive(Clone, Copy)]
+pub struct Experts<'a> {
+    /// [experts * n, k]
+    pub weights: &'a Part,
+    /// `activation(weights x) * (up x)`: of the same format and shape.
+    pub gated: Option<(&'a Part, Activation)>,
+    /// Rows of an expert.
+    pub n: usize,
+}
+
+impl Experts<'_> {
+    fn planes(&self) -> [Arg; 8] {
+        let [a, b, c, d] = self.weights.planes();
+        let [e, f, g, h] = self.gated.map_or([Arg::Ptr(0); 4], |(up, _)| {
+            assert_eq!(
+                (up.format, up.rows, up.cols),
+                (self.weights.format, self.weights.rows, self.weights.cols)
+            );
+            up.planes()
+        });
+        [a, b, c, d, e, f, g, h]
+    }
+
+    fn gelu(&self) -> Arg {
+        Arg::I32(matches!(self.gated, Some((_, Activation::GeluTanh))).into())
+    }
+}
+
+/// Whose activations they are.
+#[derive(Clone, Copy)]
+pub enum Of {
+    /// A row's, for all its experts, of which there are so many.
+    Rows(usize),
+    /// Each pair has its own.
+    Pairs,
+}
+
+/// Activations for [`few`].
+#[derive(Clone, Copy)]
+pub enum Input<'a> {
+    /// q i8 [.., k] and ds f32x2 [.., k / 32] of `rows::to_bytes`, for weights in blocks.
+    Bytes(&'a Memory, &'a Memory),
+    /// f32 [.., k], for F32, F16 and BF16.
+    Floats(&'a Memory),
+}
+
+/// `out[pair] = W_e x`, out f32 [pairs, n], where every pair reads its expert's weights: for few rows.
+pub fn few(
+    gpu: &Gpu,
+    out: &Memory,
+    ids: &Memory,
+    pairs: usize,
+    (input, of): (Input, Of),
+    experts: &Experts,
+) -> Result<()> {
+    let Experts { weights, gated, n } = *experts;
+    let (q, ds, x) = match input {
+        Input::Bytes(q, ds) => (Some(q), Some(ds), None),
+        Input::Floats(x) => (None, None, Some(x)),
+    };
+    assert_eq!(weights.wants_bytes(), q.is_some(), "{} weights", weights.format.name());
+    let per_row = match of {
+        Of::Rows(top) => top,
+        Of::Pairs => 1,
+    };
+    let kernel = match gated {
+        Some(_) => by_format!("moe_gemv_gated_", weights.format, ""),
+        None => by_format!("moe_gemv_", weights.format, ""),
+    };
+    let args = [
+        &[out.into(), ids.into(), q.into(), ds.into(), x.into()][..],
+        &experts.planes(),
+        &[n.into(), weights.cols.into(), per_row.into(), experts.gelu()],
+    ];
+    gpu.launch("moe_gemv", kernel, Shape::new([n.div_ceil(8), pairs, 1], 128), &args.concat())
+}
+
+/// `out[row] += weight * y` over the row's pairs, in order: out f32 [rows, n], y f32 [rows, top, n].
+pub fn combine(
+    gpu: &Gpu,
+    out: &Memory,
+    y: &Memory,
+    (ids, weights): (&Memory, &Memory),
+    (rows, top, n): (usize, usize, usize),
+) -> Result<()> {
+    assert!(n.is_multiple_of(4), "{n}: four columns are added at once");
+    let args = [out.into(), y.into(), weights.into(), ids.into(), n.into(), top.into()];
+    gpu.launch(MODULE, "moe_combine", Shape::new([n.div_ceil(512), rows, 1], 128), &args)
+}

@@ -1,0 +1,355 @@
+use crate::blocks::matrix;
+use crate::harness::{Numbers, close, get, in_every_order, put, room};
+use glassbox::compute::Activation;
+use glassbox::compute::cuda::moe::{self, Experts, Groups, Input, Of, Router, Score, Sorted};
+use glassbox::compute::cuda::weights::Matrix;
+use glassbox::compute::cuda::{Gpu, Memory, rows};
+use glassbox::weights::BlockFormat;
+
+/// f32 sums in another order than the twin's; exponentials to 2 ulp.
+const SUMS: f32 = 2e-6;
+
+// ---- routing ----
+
+/// The twin: experts and weights of a row, in f64 where the choice does not depend on it.
+fn routed(logits: &[f32], bias: Option<&[f32]>, router: &Router) -> (Vec<i32>, Vec<f32>) {
+    let most = logits.iter().fold(f32::NEG_INFINITY, |most, x| most.max(*x));
+    let exps: Vec<f64> = logits.iter().map(|x| f64::from(x - most).exp()).collect();
+    let scores: Vec<f64> = match router.score {
+        Score::Softmax => exps.iter().map(|x| x / exps.iter().sum::<f64>()).collect(),
+        Score::Sigmoid => logits.iter().map(|x| 1.0 / (1.0 + f64::from(-x).exp())).collect(),
+    };
+    let keys: Vec<f64> = match bias {
+        Some(bias) => scores.iter().zip(bias).map(|(score, bias)| score + f64::from(*bias)).collect(),
+        None => logits.iter().map(|x| f64::from(*x)).collect(),
+    };
+    // The best first, of equal ones the first.
+    let best = |keys: &[f64], from: Vec<usize>, n: usize| {
+        let mut order = from;
+        order.sort_by(|a, b| keys[*b].total_cmp(&keys[*a]));
+        order.truncate(n);
+        order
+    };
+    let all = (0..router.experts).collect();
+    let allowed = match router.groups {
+        None => all,
+        Some(Groups { all: groups, chosen }) => {
+            let size = router.experts / groups;
+            let of_group = |keys: &[f64]| {
+                let order = best(keys, (0..size).collect(), if bias.is_some() { 2 } else { 1 });
+                order.iter().map(|e| keys[*e]).sum::<f64>()
+            };
+            let of_groups: Vec<f64> = keys.chunks(size).map(of_group).collect();
+            let chosen = best(&of_groups, (0..groups).collect(), chosen);
+            (0..router.experts).filter(|e| chosen.contains(&(e / size))).collect()
+        }
+    };
+    let ids = best(&keys, allowed, router.top);
+    let sum: f64 = ids.iter().map(|e| scores[*e]).sum();
+    let scale = f64::from(router.scale) / if router.renormalise { sum } else { 1.0 };
+    let weights = ids.iter().map(|e| (scores[*e] * scale) as f32).collect();
+    (ids.iter().map(|e| *e as i32).collect(), weights)
+}
+
+fn route(
+    gpu: &Gpu,
+    logits: &[f32],
+    step: Option<&Memory>,
+    router: &Router,
+) -> ((Vec<i32>, Memory), (Vec<f32>, Memory)) {
+    let rows = logits.len() / router.experts;
+    let pairs = rows * router.top;
+    let (ids, weights) = (room::<i32>(gpu, pairs), room::<f32>(gpu, pairs));
+    moe::route(gpu, (&ids, &weights), &put(gpu, logits), rows, step, router).unwrap();
+    ((get(gpu, &ids, pairs), ids), (get(gpu, &weights, pairs), weights))
+}
+
+fn compare_routes(gpu: &Gpu, logits: &[f32], bias: Option<&[f32]>, router: Router) {
+    let held = bias.map(|bias| put(gpu, bias));
+    let router = Router { bias: held.as_ref(), ..router };
+    let ((ids, _), (weights, _)) = route(gpu, logits, None, &router);
+    let (mut wanted, mut wanted_weights) = (Vec::new(), Vec::new());
+    for row in logits.chunks_exact(router.experts) {
+        let (ids, weights) = routed(row, bias, &router);
+        wanted.extend(ids);
+        wanted_weights.extend(weights);
+    }
+    let what = format!("{} of {}, {:?}, {:?}", router.top, router.experts, router.score, router.groups);
+    assert_eq!(ids, wanted, "{what}");
+    close(&what, &weights, &wanted_weights, SUMS);
+}
+
+/// Mixtral.
+fn plain(experts: usize, top: usize) -> Router<'static> {
+    Router { experts, top, score: Score::Softmax, bias: None, groups: None, renormalise: true, scale: 1.0 }
+}
+
+/// Fewer experts than lanes, no multiple of 32, as many as there may be.
+#[test]
+fn rows_go_to_their_best_experts() {
+    in_every_order(|gpu| {
+        for (experts, top, rows) in [(4, 1, 1), (4, 2, 5), (8, 2, 33), (60, 8, 6), (256, 8, 5), (32, 32, 1)] {
+            let mut numbers = Numbers::new((experts + top) as u64);
+            let logits: Vec<f32> = numbers.units(rows * experts).iter().map(|x| x * 6.0).collect();
+            let bias: Vec<f32> = numbers.units(experts).iter().map(|x| x * 0.3).collect();
+            let router = plain(experts, top);
+            compare_routes(gpu, &logits, None, router);
+            compare_routes(gpu, &logits, None, Router { renormalise: false, ..router });
+            let sigmoid = Router { score: Score::Sigmoid, scale: 2.5, ..router };
+            compare_routes(gpu, &logits, None, sigmoid);
+            compare_routes(gpu, &logits, Some(&bias), sigmoid);
+        }
+    });
+}
+
+/// DeepSeek-V2 (a group is as good as its best expert) and V3 (its best two, with the bias).
+#[test]
+fn groups_limit_the_choice() {
+    in_every_order(|gpu| {
+        for (experts, all, chosen, top) in [(8, 4, 2, 2), (60, 5, 2, 8), (256, 8, 4, 8), (32, 32, 9, 8)] {
+            let mut numbers = Numbers::new(experts as u64);
+            let logits: Vec<f32> = numbers.units(6 * experts).iter().map(|x| x * 6.0).collect();
+            let bias: Vec<f32> = numbers.units(experts).iter().map(|x| x * 0.3).collect();
+            let router = Router { groups: Some(Groups { all, chosen }), ..plain(experts, top) };
+            compare_routes(gpu, &logits, None, Router { renormalise: false, scale: 16.0, ..router });
+            compare_routes(gpu, &logits, Some(&bias), Router { score: Score::Sigmoid, scale: 2.5, ..router });
+        }
+    });
+}
+
+#[test]
+fn of_equal_experts_the_first_is_taken() {
+    in_every_order(|gpu| {
+        for (experts, top) in [(8, 2), (60, 8), (256, 8)] {
+            let mut numbers = Numbers::new(9);
+            let logits: Vec<f32> = (0..6 * experts).map(|_| numbers.below(3) as f32).collect();
+            compare_routes(gpu, &logits, None, plain(experts, top));
+            let groups = Some(Groups { all: 4, chosen: 2 });
+            compare_routes(
+                gpu,
+                &logits,
+                None,
+                Router { score: Score::Sigmoid, groups, ..plain(experts, top) },
+            );
+        }
+    });
+}
+
+#[test]
+fn a_router_without_numbers_shows() {
+    in_every_order(|gpu| {
+        for score in [Score::Softmax, Score::Sigmoid] {
+            let mut logits = Numbers::new(2).units(3 * 60);
+            logits[7] = f32::NAN;
+            logits[60..120].fill(f32::NAN);
+            let router = Router { score, ..plain(60, 4) };
+            let ((ids, _), (weights, _)) = route(gpu, &logits, None, &router);
+            assert_eq!((ids[0], &ids[4..8]), (7, &[0, 1, 2, 3][..]));
+            assert!(weights[..8].iter().all(|x| x.is_nan()), "{weights:?}");
+            assert!(weights[8..].iter().all(|x| x.is_finite()), "{weights:?}");
+        }
+    });
+}
+
+/// Rows of a captured graph that the step does not have.
+#[test]
+fn rows_beyond_the_step_have_no_expert() {
+    in_every_order(|gpu| {
+        let step = put(gpu, &[3i32; 29]);
+        let logits = Numbers::new(2).units(6 * 8);
+        let ((ids, _), (weights, _)) = route(gpu, &logits, Some(&step), &plain(8, 2));
+        assert!(ids[..6].iter().all(|e| *e >= 0) && ids[6..].iter().all(|e| *e == -1), "{ids:?}");
+        assert!(weights[6..].iter().all(|w| *w == 0.0));
+    });
+}
+
+// ---- sorting ----
+
+/// Experts of pairs, a few to none, some experts without any, all to one.
+fn choices(rows: usize, top: usize, experts: usize) -> Vec<Vec<i32>> {
+    let mut numbers = Numbers::new((rows * experts) as u64);
+    let pairs = rows * top;
+    let spread = (0..pairs).map(|_| numbers.below(experts) as i32).collect::<Vec<_>>();
+    let holes = spread.iter().map(|e| if e % 3 == 1 { -1 } else { *e }).collect();
+    vec![spread, holes, vec![experts as i32 - 1; pairs], vec![-1; pairs]]
+}
+
+#[test]
+fn pairs_are_sorted_by_expert() {
+    in_every_order(|gpu| {
+        for (rows, top, experts) in [(1, 1, 4), (5, 2, 8), (33, 8, 60), (70, 8, 256)] {
+            for (tile, ids) in moe::TILES
+                .into_iter()
+                .flat_map(|t| choices(rows, top, experts).into_iter().map(move |c| (t, c)))
+            {
+                let sorted = Sorted::new(gpu, rows, (top, experts), tile).unwrap();
+                moe::sort(gpu, &sorted, &put(gpu, &ids), rows).unwrap();
+                let mut wanted: Vec<i32> = (0..ids.len() as i32).filter(|p| ids[*p as usize] >= 0).collect();
+                wanted.sort_by_key(|p| ids[*p as usize]);
+                assert_eq!(get::<i32>(gpu, &sorted.pairs, wanted.len()), wanted);
+                let of: Vec<i32> = wanted.iter().map(|p| p / top as i32).collect();
+                assert_eq!(get::<i32>(gpu, &sorted.rows, wanted.len()), of);
+                let mut tiles: Vec<i32> = vec![0];
+                let mut first = 0;
+                for pairs in wanted.chunk_by(|a, b| ids[*a as usize] == ids[*b as usize]) {
+                    for pairs in pairs.chunks(tile) {
+                        tiles.extend([ids[pairs[0] as usize], first, pairs.len() as i32]);
+                        first += pairs.len() as i32;
+                    }
+                }
+                tiles[0] = tiles.len() as i32 / 3;
+                assert!(tiles.len() * 4 <= sorted.tiles.bytes(), "no more tiles than there is room for");
+                assert_eq!(get::<i32>(gpu, &sorted.tiles, tiles.len()), tiles);
+            }
+        }
+    });
+}
+
+// ---- products ----
+
+fn silu(x: f64) -> f64 {
+    x / (1.0 + (-x).exp())
+}
+
+fn gelu(x: f64) -> f64 {
+    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+}
+
+fn dot(w: &[f32], x: &[f32]) -> f64 {
+    w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum()
+}
+
+/// Weights of all experts of a layer, on the device and as they are.
+struct Stack {
+    matrix: Matrix,
+    weights: Vec<f32>, // [experts, n, k]
+    n: usize,
+    k: usize,
+}
+
+fn stack(gpu: &Gpu, format: BlockFormat, experts: usize, n: usize, k: usize) -> Stack {
+    let (matrix, weights) = matrix(gpu, format, experts * n, k);
+    Stack { matrix, weights, n, k }
+}
+
+impl Stack {
+    fn times(&self, expert: i32, i: usize, x: &[f32]) -> f64 {
+        let row = expert as usize * self.n + i;
+        dot(&self.weights[row * self.k..][..self.k], x)
+    }
+}
+
+/// The twin: row `x_of(pair)` of x through the pair's expert; pairs without one are left alone.
+fn product(
+    stack: &Stack,
+    gated: Option<(&Stack, Activation)>,
+    ids: &[i32],
+    x: &[f32],
+    per_row: usize,
+    out: &mut [f32],
+) {
+    for (p, (expert, out)) in ids.iter().zip(out.chunks_exact_mut(stack.n)).enumerate() {
+        if *expert < 0 {
+            continue;
+        }
+        let x = &x[p / per_row * stack.k..][..stack.k];
+        for (i, out) in out.iter_mut().enumerate() {
+            let v = stack.times(*expert, i, x);
+            *out = match gated {
+                None => v,
+                Some((up, Activation::Silu)) => silu(v) * up.times(*expert, i, x),
+                Some((up, Activation::GeluTanh)) => gelu(v) * up.times(*expert, i, x),
+            } as f32;
+        }
+    }
+}
+
+/// What `few` takes for weights of this format, and what it is worth.
+struct Ready {
+    parts: Vec<Memory>,
+    x: Vec<f32>,
+}
+
+impl Ready {
+    fn few(gpu: &Gpu, format: BlockFormat, x: &[f32], k: usize) -> Self {
+        let count = x.len() / k;
+        let d = put(gpu, x);
+        if format.block_len() == 1 {
+            return Self { parts: vec![d], x: x.to_vec() };
+        }
+        let (q, ds) = (room::<i8>(gpu, x.len()), room::<[f32; 2]>(gpu, x.len() / 32));
+        rows::to_bytes(gpu, (&q, &ds), &d, count, k, None).unwrap();
+        let (bytes, scales): (Vec<i8>, Vec<[f32; 2]>) = (get(gpu, &q, x.len()), get(gpu, &ds, x.len() / 32));
+        let x = bytes.iter().enumerate().map(|(i, q)| f32::from(*q) * scales[i / 32][0]).collect();
+        Self { parts: vec![q, ds], x }
+    }
+
+    fn input(&self) -> Input<'_> {
+        match &self.parts[..] {
+            [q, ds] => Input::Bytes(q, ds),
+            parts => Input::Floats(&parts[0]),
+        }
+    }
+}
+
+/// Relative to the largest: sums of hundreds of products cancel.
+#[track_caller]
+fn near(what: &str, got: &[f32], wanted: &[f32], tolerance: f32) {
+    let most = wanted.iter().filter(|x| x.is_finite()).fold(1e-30f32, |most, x| most.max(x.abs()));
+    let relative = |values: &[f32]| values.iter().map(|x| x / most).collect::<Vec<_>>();
+    close(what, &relative(got), &relative(wanted), tolerance);
+}
+
+/// The pairs of a few rows: some without an expert, several with the same.
+const IDS: [i32; 6] = [2, 0, -1, 3, 3, 3];
+
+/// Outputs that are no multiple of a block's; k of one sub for each of some lanes, and of more than a warp has.
+#[test]
+fn few_rows_read_their_experts() {
+    in_every_order(|gpu| {
+        for (i, format) in BlockFormat::ALL.into_iter().enumerate() {
+            let (n, k) = (11, if i % 2 == 0 { 512 } else { 1280 });
+            let (gate, up) = (stack(gpu, format, 4, n, k), stack(gpu, format, 4, n, k));
+            let ids = put(gpu, &IDS);
+            let activation = if i % 2 == 0 { Activation::Silu } else { Activation::GeluTanh };
+            for (gated, of) in [(None, Of::Pairs), (Some((&up, activation)), Of::Rows(2))] {
+                let (count, per_row) = if matches!(of, Of::Pairs) { (6, 1) } else { (3, 2) };
+                let x: Vec<f32> = Numbers::new(7).units(count * k).iter().map(|x| x * 0.1).collect();
+                let ready = Ready::few(gpu, format, &x, k);
+                let experts = Experts {
+                    weights: &gate.matrix.parts[0],
+                    gated: gated.map(|(up, activation)| (&up.matrix.parts[0], activation)),
+                    n,
+                };
+                let out = put(gpu, &vec![0.5f32; 6 * n]);
+                moe::few(gpu, &out, &ids, 6, (ready.input(), of), &experts).unwrap();
+                let mut wanted = vec![0.5; 6 * n];
+                product(&gate, gated, &IDS, &ready.x, per_row, &mut wanted);
+                near(format.name(), &get(gpu, &out, 6 * n), &wanted, SUMS);
+            }
+        }
+    });
+}
+
+/// One column group short, and more than a block has; pairs without an expert.
+#[test]
+fn experts_are_added_in_the_order_of_slots() {
+    in_every_order(|gpu| {
+        for (rows, top, n) in [(1, 1, 32), (3, 2, 516), (2, 8, 64)] {
+            let mut numbers = Numbers::new(n as u64);
+            let (y, weights) = (numbers.units(rows * top * n), numbers.units(rows * top));
+            let out = numbers.units(rows * n);
+            let ids: Vec<i32> = (0..rows * top).map(|p| if p % 5 == 3 { -1 } else { 0 }).collect();
+            let mut wanted = out.clone();
+            for (i, wanted) in wanted.iter_mut().enumerate() {
+                let (row, column) = (i / n, i % n);
+                let of_row = (row * top..(row + 1) * top).filter(|p| ids[*p] >= 0);
+                *wanted += of_row.fold(0.0, |sum, p| sum + weights[p] * y[p * n + column]);
+            }
+            let d = put(gpu, &out);
+            let (ids, weights) = (put(gpu, &ids), put(gpu, &weights));
+            moe::combine(gpu, &d, &put(gpu, &y), (&ids, &weights), (rows, top, n)).unwrap();
+            close("combine", &get(gpu, &d, rows * n), &wanted, SUMS);
+        }
+    });
+}
