@@ -81,7 +81,6 @@ pub struct Logits {
 }
 
 impl Passes {
-
     /// Addresses have changed: no graph is right any more.
     pub fn forget(&mut self) {
         self.seen.clear();
