@@ -228,13 +228,24 @@ fn bias_penalties_and_masks_act_as_on_the_cpu() {
     });
 }
 
+/// Each logit in a bin of its own, and as good as equally likely: what is behind the cut would be drawn.
+#[test]
+fn a_cut_may_take_all_of_a_bin() {
+    in_every_order(|gpu| {
+        let logits: Vec<f32> = (0..400).map(|i| i as f32 * -0.05).collect();
+        let params = SamplingParams { temperature: 100.0, top_k: 70, ..plain() };
+        check(gpu, &[1, 2, 3, 4].map(|seed| Case::new(&logits, params.clone(), seed)));
+    });
+}
+
 /// Few tokens, nearly equal: every penalty decides what comes out.
 #[test]
 fn penalties_are_those_of_the_cpu() {
     in_every_order(|gpu| {
         let mut numbers = Numbers::new(11);
         let case = |seed: u64| {
-            let logits = numbers.units(12);
+            let below = if seed & 16 == 0 { 0.0 } else { 2.0 };
+            let logits: Vec<f32> = numbers.units(12).iter().map(|x| x - below).collect();
             let tokens: Vec<TokenId> = (0..14).map(|_| numbers.below(12) as u32).collect();
             let with = |at: u64, on: f32, off: f32| if seed >> at & 1 == 1 { on } else { off };
             let params = SamplingParams {
