@@ -129,7 +129,8 @@ fn rows(vocab: usize, numbers: &mut Numbers) -> Vec<Vec<f32>> {
     let flat = spread.iter().map(|x| x / 30.0 - 5.0).collect();
     let ties = spread.iter().map(|x| (x * 2.0).round() / 2.0 + 0.0).collect();
     let holes = spread.iter().map(|x| if numbers.below(3) == 0 { MASKED } else { *x }).collect();
-    vec![spread, peaked, flat, ties, holes, vec![-0.0; vocab]]
+    let equal = (0..vocab).map(|i| [-0.0, 0.0][i % 3 % 2]).collect();
+    vec![spread, peaked, flat, ties, holes, equal]
 }
 
 /// Each cut alone and together, sharp and loose.
@@ -224,6 +225,39 @@ fn bias_penalties_and_masks_act_as_on_the_cpu() {
             cases.push(Case { mask: Some(TokenMask(vec![!0; 3])), ..case });
         }
         check(gpu, &cases);
+    });
+}
+
+/// Each logit in a bin of its own, and as good as equally likely: what is behind the cut would be drawn.
+#[test]
+fn a_cut_may_take_all_of_a_bin() {
+    in_every_order(|gpu| {
+        let logits: Vec<f32> = (0..400).map(|i| i as f32 * -0.05).collect();
+        let params = SamplingParams { temperature: 100.0, top_k: 70, ..plain() };
+        check(gpu, &[1, 2, 3, 4].map(|seed| Case::new(&logits, params.clone(), seed)));
+    });
+}
+
+/// Few tokens, nearly equal: every penalty decides what comes out.
+#[test]
+fn penalties_are_those_of_the_cpu() {
+    in_every_order(|gpu| {
+        let mut numbers = Numbers::new(11);
+        let case = |seed: u64| {
+            let below = if seed & 16 == 0 { 0.0 } else { 2.0 };
+            let logits: Vec<f32> = numbers.units(12).iter().map(|x| x - below).collect();
+            let tokens: Vec<TokenId> = (0..14).map(|_| numbers.below(12) as u32).collect();
+            let with = |at: u64, on: f32, off: f32| if seed >> at & 1 == 1 { on } else { off };
+            let params = SamplingParams {
+                temperature: with(3, 0.5, 0.0),
+                repetition_penalty: with(0, 1.5, 1.0),
+                frequency_penalty: with(1, 0.3, 0.0),
+                presence_penalty: with(2, 0.6, 0.0),
+                ..plain()
+            };
+            Case { tokens, prompt_len: 8, ..Case::new(&logits, params, seed) }
+        };
+        check(gpu, &(0..64).map(case).collect::<Vec<_>>());
     });
 }
 
