@@ -14,12 +14,16 @@
 //   wait | next step's copies begin | S = Q K^T | softmax | O += P V
 //
 // Short spans over a long past are also cut into splits of the past (Flash-Decoding, Dao et al. 2023),
-// whose results `prefill_merge` puts together in order. What is cut, and where, depends on the span alone.
+// whose results `prefill_merge` puts together in order. What is cut, and where, depends on the span alone:
+// rows keep their bits in any company, but not where one chunk is a short span and another is not.
+//
+// What is no number stays none: in a query or a key for the rows that see it. A value's also reaches
+// earlier rows of the same sequence whose warp has rows that see it: their weight of it is 0, times NaN.
 //
 // Shared memory: Q [M][DP] | two stages of (K [32][DP] | V [32][DP]) in 16 bits, DP the head rounded up;
 // 16-byte chunks lie swizzled, so that ldmatrix meets no bank twice. Caches of bytes: Q | K | V as halves
 // (one step) | two stages of both as bytes. The rest of it is at `Shared`.
-#include "common.cuh"
+#include "cache.cuh"
 
 #define STEP 32     // positions
 #define WARPS 4
@@ -30,7 +34,7 @@
 struct Job {
   float* out;         // f32 [rows, heads * dim]
   const float* qkv;   // f32 [rows, (heads + 2 kv_heads) * dim]: queries are normalised and rotated
-  const char* cache;  // [block][kv head](K [block_size][dim] | V | K scales f32 [block_size] | V scales)
+  const char* cache;  // as cache.cuh says
   const Step* step;
   const float* sinks; // f32 [heads] or null
   float* parts;       // f32 [part_spans, short_rows, heads, most_splits, dim]: O of a split
@@ -154,13 +158,13 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
   // ---- where keys lie: the last warp, a thread a position; blocks are looked up a step ahead ----
   const int32_t* table = block_table(step, j.group, span);
   const int row_bytes = j.dim * (BYTES ? 1 : 2), plane = j.block_size * row_bytes; // of keys, of values
-  const int64_t part_bytes = 2 * (int64_t)plane + (BYTES ? 8 * j.block_size : 0);
+  const KvShape shape = {j.kv_heads, j.dim, j.block_size, BYTES ? 1 : 2, BYTES};
   auto seen = [&](int p) { return p >= begin && p < end; };
   auto block_of = [&](int at) { return warp == WARPS - 1 && seen(at + lane) ? table[(at + lane) / j.block_size] : 0; };
   auto look_up = [&](int at, int block) {
     if (warp != WARPS - 1) return;
     const int p = at + lane;
-    const char* key = j.cache + ((int64_t)block * j.kv_heads + head) * part_bytes + p % j.block_size * row_bytes;
+    const char* key = j.cache + kv_part(shape, block, head) + p % j.block_size * row_bytes;
     from[(at / STEP & 1) * STEP + lane] = seen(p) ? (uint64_t)key : 0;
   };
 
@@ -291,7 +295,7 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
       for (int n = 0; n < STEP / 8; n++)
 #pragma unroll
         for (int e = 0; e < 4; e++) s[m][n][e] = 0.f;
-#pragma unroll 2
+#pragma unroll 4
     for (int k = 0; k < j.dim / 16; k++) {
       uint32_t a[MT][4];
 #pragma unroll
@@ -361,6 +365,7 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
         for (int n = 0; n < STEP / 8; n++) most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
         most = fmaxf(largest[m][h], quad_max(most));
         const float base = most == -INFINITY ? 0.f : most; // all hidden, or no numbers: those stay visible
+        const float low = base - RISE;
         const float fade = exp2f(largest[m][h] - base);
         largest[m][h] = most;
         fade_o[m][h] = fade;
@@ -380,7 +385,7 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
         float total = 0.f;
 #pragma unroll
         for (int n = 0; n < STEP / 8; n++) {
-          float a = exp2f(s[m][n][2 * h] - base + RISE), b = exp2f(s[m][n][2 * h + 1] - base + RISE);
+          float a = exp2f(s[m][n][2 * h] - low), b = exp2f(s[m][n][2 * h + 1] - low);
           total += a + b;
           if (BYTES) a *= v_scale[n].x * shrink, b *= v_scale[n].y * shrink;
           p[m][n / 2][n % 2 * 2 + h] = pack<T>(a, b);

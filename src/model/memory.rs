@@ -189,8 +189,9 @@ impl Wanted<'_> {
             0 => String::new(),
             tokens => format!("; a context of {tokens} tokens would fit"),
         };
+        let whose = if self.host == Host::Same { "" } else { " on the device" };
         DoesNotFit::Memory(format!(
-            "weights {} + workspace {}{host} + KV cache {}{of} do not fit in {} available x {} (memory utilization){instead}",
+            "weights {} + workspace {}{host} + KV cache {}{of} do not fit in {} available{whose} x {} (memory utilization){instead}",
             mib(self.weights),
             mib(self.workspace),
             mib(kv_cache),
@@ -329,7 +330,10 @@ mod tests {
         assert!(memory.own_memory && memory.host_kv_cache == 50 * GIB as u64);
         assert_eq!(memory.weights + memory.workspace + memory.kv_cache + memory.left, memory.available);
         let heavy = refused(Wanted { host_kv_bytes: 50 * GIB, weights: 15 * GIB, ..apart });
-        assert!(!heavy.contains("host"), "{heavy}");
+        assert!(
+            !heavy.contains("host") && heavy.contains("16,384 MiB available on the device x 0.9"),
+            "{heavy}"
+        );
         let much = refused(Wanted { host_kv_bytes: 60 * GIB, ..apart });
         let said =
             "KV cache on the host 61,440 MiB does not fit in 65,536 MiB of host memory available x 0.9";

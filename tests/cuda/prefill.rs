@@ -1,13 +1,11 @@
 use crate::harness::{Numbers, get, in_every_order, put, room};
-use glassbox::compute::CacheDtype;
-use glassbox::compute::Span;
-use glassbox::compute::cuda::prefill::{self, Attention, Past, SplitLimits, Splits, Tiles, tile_rows};
-use glassbox::compute::cuda::step::{StepWords, Work};
+use crate::paged::{self, Bytes, ELEMENTS, Slot};
+use glassbox::compute::cuda::decode::Attention;
+use glassbox::compute::cuda::kv::Place;
+use glassbox::compute::cuda::prefill::{self, SplitLimits, Splits, Tiles, tile_rows};
+use glassbox::compute::cuda::step::Work;
 use glassbox::compute::cuda::{Gpu, Memory};
-use half::{bf16, f16};
-use std::sync::LazyLock;
-
-const ELEMENTS: [CacheDtype; 4] = [CacheDtype::F16, CacheDtype::Bf16, CacheDtype::Int8, CacheDtype::Fp8];
+use glassbox::compute::{CacheDtype, CacheShape, Span};
 
 /// One layer's attention over some sequences, whole on the host.
 #[derive(Clone)]
@@ -18,7 +16,7 @@ struct Case {
     dim: usize,
     block_size: usize,
     window: Option<usize>,
-    soft_cap: Option<f32>,
+    cap: Option<f32>,
     sinks: Option<Vec<f32>>,
     scale: f32,
     /// Start and length of each span.
@@ -44,7 +42,7 @@ impl Case {
             dim,
             block_size: 16,
             window: None,
-            soft_cap: None,
+            cap: None,
             sinks: None,
             scale: 1.0 / (dim as f32).sqrt(),
             spans: spans.to_vec(),
@@ -75,57 +73,8 @@ struct Made {
     /// Of every position of every span: [position][kv head][dim], as the cache has them.
     keys: Vec<Vec<f32>>,
     values: Vec<Vec<f32>>,
-    cache: Vec<u8>,
+    cache: Bytes,
     tables: Vec<Vec<u32>>,
-}
-
-/// Largest number of a key or value for the bytes that are stored.
-fn stored(dtype: CacheDtype, x: &[f32]) -> (Vec<u8>, f32, Vec<f32>) {
-    let most = x.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-    match dtype {
-        CacheDtype::F16 => {
-            let h: Vec<f16> = x.iter().map(|x| f16::from_f32(*x)).collect();
-            (h.iter().flat_map(|h| h.to_le_bytes()).collect(), 0.0, h.iter().map(|h| h.to_f32()).collect())
-        }
-        CacheDtype::Bf16 => {
-            let h: Vec<bf16> = x.iter().map(|x| bf16::from_f32(*x)).collect();
-            (h.iter().flat_map(|h| h.to_le_bytes()).collect(), 0.0, h.iter().map(|h| h.to_f32()).collect())
-        }
-        CacheDtype::Int8 => {
-            let scale = most / 127.0;
-            let q: Vec<i8> = x.iter().map(|x| (x / scale).round() as i8).collect();
-            let back = q.iter().map(|q| f32::from(*q) * scale).collect();
-            (q.iter().map(|q| *q as u8).collect(), if x[0].is_nan() { f32::NAN } else { scale }, back)
-        }
-        CacheDtype::Fp8 => {
-            let scale = most / 448.0;
-            let q: Vec<u8> = x.iter().map(|x| to_e4m3(x / scale)).collect();
-            let back = q.iter().map(|q| from_e4m3(*q) * scale).collect();
-            (q, scale, back)
-        }
-    }
-}
-
-fn from_e4m3(q: u8) -> f32 {
-    let (sign, exponent, mantissa) = (f32::from(q >> 7), i32::from(q >> 3 & 15), f32::from(q & 7));
-    let size = match (exponent, mantissa as u8) {
-        (15, 7) => f32::NAN,
-        (0, _) => mantissa / 512.0,
-        _ => (1.0 + mantissa / 8.0) * 2f32.powi(exponent - 7),
-    };
-    size * (1.0 - 2.0 * sign)
-}
-
-/// The nearest; of two the even one.
-fn to_e4m3(x: f32) -> u8 {
-    static ALL: LazyLock<Vec<f32>> = LazyLock::new(|| (0..0x7f).map(from_e4m3).collect());
-    if x.is_nan() {
-        return 0x7f;
-    }
-    let above = ALL.partition_point(|value| *value < x.abs()).clamp(1, 0x7e);
-    let (low, high) = (x.abs() - ALL[above - 1], ALL[above] - x.abs());
-    let nearest = if low < high || (low == high && above % 2 == 1) { above - 1 } else { above };
-    nearest as u8 | u8::from(x < 0.0) << 7
 }
 
 /// Keys, values and queries of a sequence's position; later ones tell more than early ones, and heads
@@ -142,61 +91,53 @@ fn token(case: &Case, seed: u64, position: usize) -> Vec<f32> {
 }
 
 impl Made {
+    /// `change` is told whose token it is, and of which position.
     fn new(case: &Case, change: impl Fn(usize, usize, &mut [f32])) -> Self {
-        let (dim, size) = (case.dim, case.block_size);
-        let dtype = if matches!(case.dtype, CacheDtype::F16 | CacheDtype::Bf16) { 2 } else { 1 };
-        let scales = if dtype == 1 { 8 * size } else { 0 };
-        let part = 2 * size * dim * dtype + scales;
-        let blocks: usize = (0..case.spans.len()).map(|span| case.end(span).div_ceil(size)).sum();
-        // Poison: no number as f16, bf16, f32 and e4m3. Block 0 is nobody's.
-        let mut cache = vec![0xff; (blocks + 1) * case.kv_heads * part];
+        let size = case.block_size;
+        let blocks_of = |span: usize| case.end(span).div_ceil(size);
+        let blocks: usize = (0..case.spans.len()).map(blocks_of).sum();
+        // Block 0 is nobody's.
+        let mut cache = Bytes::poisoned(CacheShape {
+            blocks: blocks + 1,
+            block_size: size,
+            kv_heads: case.kv_heads,
+            head_dim: case.dim,
+            dtype: case.dtype,
+        });
         let mut free: Vec<u32> = (1..=blocks as u32).collect();
         let mut numbers = Numbers::new(5);
-        let mut made = Self {
-            qkv: Vec::new(),
-            keys: Vec::new(),
-            values: Vec::new(),
-            cache: Vec::new(),
-            tables: Vec::new(),
-        };
+        let (mut qkv, mut keys, mut values, mut tables) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (span, (start, _)) in case.spans.iter().enumerate() {
-            let mut table: Vec<u32> = (0..case.end(span).div_ceil(size))
-                .map(|_| free.swap_remove(numbers.below(free.len())))
-                .collect();
-            let (mut keys, mut values) = (Vec::new(), Vec::new());
+            let mut table: Vec<u32> =
+                (0..blocks_of(span)).map(|_| free.swap_remove(numbers.below(free.len()))).collect();
+            let mut seen = [Vec::new(), Vec::new()];
             for position in 0..case.end(span) {
                 let mut row = token(case, case.seeds[span], position);
                 change(span, position, &mut row);
-                for head in 0..case.kv_heads {
-                    let at = (table[position / size] as usize * case.kv_heads + head) * part;
-                    let slot = position % size;
-                    for (plane, seen) in [&mut keys, &mut values].into_iter().enumerate() {
-                        let x = &row[(case.heads + plane * case.kv_heads + head) * dim..][..dim];
-                        let (bytes, scale, back) = stored(case.dtype, x);
-                        cache[at + (plane * size + slot) * dim * dtype..][..dim * dtype]
-                            .copy_from_slice(&bytes);
-                        if dtype == 1 {
-                            let at = at + 2 * size * dim + (plane * size + slot) * 4;
-                            cache[at..][..4].copy_from_slice(&scale.to_le_bytes());
-                        }
-                        seen.extend(back);
+                let block = table[position / size] as usize;
+                for (side, head) in (0..2).flat_map(|side| (0..case.kv_heads).map(move |head| (side, head))) {
+                    let x = &row[(case.heads + side * case.kv_heads + head) * case.dim..][..case.dim];
+                    let slot = Slot { block, head, offset: position % size, value: side == 1 };
+                    cache.write(slot, x);
+                    if let Some(at) = cache.scale(slot).filter(|_| x[0].is_nan()) {
+                        cache.bytes[at].fill(0xff);
                     }
+                    seen[side].extend(cache.read(slot));
                 }
                 if position >= *start {
-                    made.qkv.extend(&row);
+                    qkv.extend(&row);
                 }
             }
             // Blocks that the window has left behind are gone, and what they held is poison.
             for entry in &mut table[..case.first_seen(*start) / size] {
-                cache[*entry as usize * case.kv_heads * part..][..case.kv_heads * part].fill(0xff);
+                let bytes = cache.shape.block_bytes();
+                cache.bytes[*entry as usize * bytes..][..bytes].fill(0xff);
                 *entry = 0;
             }
-            made.keys.push(keys);
-            made.values.push(values);
-            made.tables.push(table);
+            let [k, v] = seen;
+            (keys.push(k), values.push(v), tables.push(table));
         }
-        made.cache = cache;
-        made
+        Self { qkv, keys, values, cache, tables }
     }
 
     fn rows(&self, case: &Case) -> usize {
@@ -229,7 +170,7 @@ fn twin_head(case: &Case, made: &Made, span: usize, position: usize, head: usize
             let k = &made.keys[span][at(p)..][..dim];
             let dot: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
             let score = dot * f64::from(case.scale);
-            case.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+            case.cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
         })
         .collect();
     let sink = case.sinks.as_ref().map(|sinks| f64::from(sinks[head]));
@@ -260,36 +201,33 @@ fn run(gpu: &Gpu, case: &Case, made: &Made) -> Vec<Vec<f32>> {
         wanted: &[],
         tile_rows: case.tile_rows,
     };
-    let mut words = vec![0; 1 << 16];
-    let used = StepWords::new(&mut words).write(&work).unwrap();
+    let step = paged::step(gpu, &work);
     let cut = |(_, len): &(usize, usize)| if *len > 1 { len.div_ceil(case.tile_rows) } else { 0 };
     let tiles = case.spans.iter().map(cut).sum::<usize>() + case.surplus;
 
-    let (step, cache) = (put(gpu, &words[..used]), put(gpu, &made.cache));
+    let cache = made.cache.put(gpu);
     let (qkv, out) = (put(gpu, &made.qkv), room::<f32>(gpu, rows * case.heads * case.dim));
     let sinks = case.sinks.as_ref().map(|sinks| put(gpu, sinks));
-    let splits = case.splits.map(|limits| Splits::new(gpu, limits, case.heads, case.dim).unwrap());
+    let workspace = case.splits.map(|limits| room::<u8>(gpu, limits.bytes(case.heads, case.dim)));
+    let splits = case.splits.zip(workspace.as_ref());
     prefill::attend(
         gpu,
         &out,
         &qkv,
-        past(case, &cache),
+        &cache,
+        Place { step: &step, group: 1, rows, spans: spans.len() },
         &attention(case, sinks.as_ref()),
-        Tiles { step: &step, tiles, rows: case.tile_rows },
-        splits.as_ref(),
+        Tiles { most: tiles, rows: case.tile_rows },
+        splits.map(|(limits, workspace)| Splits { limits, workspace }),
     )
     .unwrap();
     let out: Vec<f32> = get(gpu, &out, rows * case.heads * case.dim);
     out.chunks_exact(case.heads * case.dim).map(<[f32]>::to_vec).collect()
 }
 
-fn past<'a>(case: &Case, memory: &'a Memory) -> Past<'a> {
-    Past { memory, block_size: case.block_size, dtype: case.dtype, group: 1 }
-}
-
 fn attention<'a>(case: &Case, sinks: Option<&'a Memory>) -> Attention<'a> {
-    let Case { heads, kv_heads, dim, scale, window, soft_cap, .. } = *case;
-    Attention { heads, kv_heads, head_dim: dim, scale, window, soft_cap, sinks }
+    let Case { heads, scale, window, cap, .. } = *case;
+    Attention { heads, scale, window, cap, sinks }
 }
 
 /// Queries and weights are rounded to the products' type: half a step of it (2^-12, 2^-9) moves a score of
@@ -380,7 +318,7 @@ fn windows_caps_and_sinks() {
         let case = Case { block_size: 8, ..Case::new(dtype, (4, 2, 64), &[(0, 50), (101, 40)]) };
         let sinks = Some(vec![1.5, -2.0, 0.0, 40.0]);
         let windows = [1, 5, 32, 50].map(|window| Case { window: Some(window), ..case.clone() });
-        let capped = Case { soft_cap: Some(3.0), scale: 1.0, ..case.clone() };
+        let capped = Case { cap: Some(3.0), scale: 1.0, ..case.clone() };
         let all = Case { window: Some(20), sinks: sinks.clone(), ..capped.clone() };
         windows.into_iter().chain([Case { sinks, ..case }, capped, all])
     }));
@@ -537,12 +475,12 @@ fn ranges_of_queries_and_scales() {
 fn heads_without_a_kernel_are_refused() {
     in_every_order(|gpu| {
         let memory = room::<u32>(gpu, 64);
-        for dim in [512, 24] {
-            let case = Case::new(CacheDtype::F16, (1, 1, dim), &[(0, 2)]);
-            let tiles = Tiles { step: &memory, tiles: 1, rows: 2 };
-            let past = past(&case, &memory);
-            let said = prefill::attend(gpu, &memory, &memory, past, &attention(&case, None), tiles, None);
-            assert!(said.unwrap_err().0.contains(&format!("heads of {dim}")));
-        }
+        let case = Case::new(CacheDtype::F16, (1, 1, 512), &[(0, 2)]);
+        let cache = Made::new(&case, |_, _, _| {}).cache.put(gpu);
+        let (place, tiles) =
+            (Place { step: &memory, group: 0, rows: 2, spans: 1 }, Tiles { most: 1, rows: 2 });
+        let said =
+            prefill::attend(gpu, &memory, &memory, &cache, place, &attention(&case, None), tiles, None);
+        assert!(said.unwrap_err().0.contains("heads of 512"));
     });
 }

@@ -13,7 +13,7 @@ use crate::compute::{AttentionSpec, Capacity, Result};
 #[derive(Default)]
 pub(super) struct Attends {
     decode: Room,
-    prefill: Option<prefill::Splits>,
+    prefill: Room,
     /// Rows of a tile.
     tile_rows: usize,
 }
@@ -27,11 +27,10 @@ impl Attends {
 
     pub(super) fn new(gpu: &Gpu, most: &Capacity) -> Result<Self> {
         let group = (most.heads / most.kv_heads.max(1)).max(1);
-        Ok(Self {
-            decode: Room::default(),
-            prefill: Some(Splits::new(gpu, SPLITS, most.heads, most.head_dim)?),
-            tile_rows: prefill::tile_rows(most.head_dim, group),
-        })
+        let mut prefill = Room::default();
+        prefill.reserve(gpu, SPLITS.bytes(most.heads, most.head_dim), &mut false)?;
+        let tile_rows = prefill::tile_rows(most.head_dim, group);
+        Ok(Self { decode: Room::default(), prefill, tile_rows })
     }
 
     pub(super) fn tile_rows(&self) -> usize {
@@ -83,24 +82,9 @@ impl Attends {
             decode::attend(gpu, out, qkv, cache, place, &attention, self.decode.memory())?;
         }
         if pass.tiles > 0 {
-            let shape = cache.shape();
-            let past = prefill::Past {
-                memory: cache.memory(),
-                block_size: shape.block_size,
-                dtype: shape.dtype,
-                group: spec.group,
-            };
-            let attention = prefill::Attention {
-                heads: spec.heads,
-                kv_heads: spec.kv_heads,
-                head_dim: spec.head_dim,
-                scale: spec.scale,
-                window: spec.window,
-                soft_cap: None,
-                sinks: None,
-            };
-            let tiles = prefill::Tiles { step, tiles: pass.tiles, rows: self.tile_rows() };
-            prefill::attend(gpu, out, qkv, past, &attention, tiles, self.prefill.as_ref())?;
+            let tiles = prefill::Tiles { most: pass.tiles, rows: self.tile_rows() };
+            let splits = Splits { limits: SPLITS, workspace: self.prefill.memory() };
+            prefill::attend(gpu, out, qkv, cache, place, &attention, tiles, Some(splits))?;
         }
         Ok(moved)
     }

@@ -81,11 +81,6 @@ pub struct Logits {
 }
 
 impl Passes {
-    /// Nothing waits to be queued.
-    pub fn is_idle(&self) -> bool {
-        self.phase == Phase::Idle
-    }
-
     /// Addresses have changed: no graph is right any more.
     pub fn forget(&mut self) {
         self.seen.clear();

@@ -3,8 +3,10 @@
 //! A step's spans come as tiles of a fixed number of rows. How many rows that is, is the host's choice,
 //! the same for every layer of a model; [`tile_rows`] says what fills a block's products.
 
+use super::decode::Attention;
 use super::gpu::{Arg, Gpu, Memory, Shape};
-use crate::compute::{CacheDtype, DeviceError, Result};
+use super::kv::{Cache, Place};
+use crate::compute::{CacheDtype, CacheShape, DeviceError, Result};
 
 const MODULE: &str = "prefill";
 const THREADS: usize = 128;
@@ -13,48 +15,24 @@ const STEP: usize = 32;
 /// Largest head.
 const MOST_DIM: usize = 256;
 
-/// Keys and values of one layer: `[block][kv head](K [block_size][dim] | V | K scales | V scales)`.
+/// Tiles of the step's spans of more than one row.
 #[derive(Clone, Copy)]
-pub struct Past<'a> {
-    pub memory: &'a Memory,
-    pub block_size: usize,
-    pub dtype: CacheDtype,
-    /// Whose block tables of the step: the group that the layer's cache belongs to.
-    pub group: usize,
-}
-
-#[derive(Clone, Copy)]
-pub struct Attention<'a> {
-    pub heads: usize,
-    pub kv_heads: usize,
-    pub head_dim: usize,
-    /// Multiplies scores before the softmax.
-    pub scale: f32,
-    /// Each token sees the last `window` tokens, itself included.
-    pub window: Option<usize>,
-    /// Scores are `cap * tanh(score / cap)`.
-    pub soft_cap: Option<f32>,
-    /// A score of each head that takes part in the softmax and has no value: f32 [heads].
-    pub sinks: Option<&'a Memory>,
-}
-
-/// A step on the device, and no fewer tiles than it has.
-#[derive(Clone, Copy)]
-pub struct Tiles<'a> {
-    pub step: &'a Memory,
-    pub tiles: usize,
-    /// Rows of a whole tile.
+pub struct Tiles {
+    /// How many a step of this size has at most.
+    pub most: usize,
+    /// Rows of a whole tile, as the step was cut.
     pub rows: usize,
 }
 
-/// Room for the results of splits: the past of short spans is cut, so that many blocks work on it.
+/// Short spans whose past is cut, so that many blocks work on it.
 ///
-/// What is cut depends on the span alone: it has at most `rows` rows, and more than 512 positions; then it
-/// is cut into equal splits of 512, 1,024, 2,048... positions, of which there are at most `most`.
-pub struct Splits {
-    parts: Memory, // f32 [spans, rows, heads, most, head_dim]
-    sums: Memory,  // f32x2 [spans, rows, heads, most]
-    limits: SplitLimits,
+/// What is cut depends on the span alone: it has at most `rows` rows, and ends behind 512 positions; then
+/// it is cut into splits of 512, 1,024, 2,048... positions, the least of which there are at most `most`.
+#[derive(Clone, Copy)]
+pub struct Splits<'a> {
+    pub limits: SplitLimits,
+    /// [`SplitLimits::bytes`] to work in.
+    pub workspace: &'a Memory,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,22 +44,16 @@ pub struct SplitLimits {
     pub most: usize,
 }
 
-impl Splits {
-    pub fn new(gpu: &Gpu, limits: SplitLimits, heads: usize, head_dim: usize) -> Result<Self> {
-        let slots = limits.slots(heads);
-        let parts = gpu.alloc(slots * head_dim * 4, "splits of attention")?;
-        Ok(Self { parts, sums: gpu.alloc(slots * 8, "splits of attention")?, limits })
-    }
-}
-
 impl SplitLimits {
-    fn slots(self, heads: usize) -> usize {
-        self.spans * self.rows * heads * self.most
+    const NONE: Self = Self { spans: 0, rows: 0, most: 1 };
+
+    /// f32x2 [spans, rows, heads, most] of (largest score, sum); f32 [spans, rows, heads, most, head_dim]
+    pub fn bytes(self, heads: usize, head_dim: usize) -> usize {
+        self.sums_bytes(heads) / 2 * (2 + head_dim)
     }
 
-    /// What [`Splits::new`] allocates.
-    pub fn bytes(self, heads: usize, head_dim: usize) -> usize {
-        self.slots(heads) * (head_dim * 4 + 8)
+    fn sums_bytes(self, heads: usize) -> usize {
+        self.spans * self.rows * heads * self.most * 8
     }
 }
 
@@ -104,12 +76,14 @@ pub fn attend(
     gpu: &Gpu,
     out: &Memory, // f32 [rows, heads * head_dim]
     qkv: &Memory, // f32 [rows, (heads + 2 kv_heads) * head_dim]
-    past: Past,
+    cache: &Cache,
+    place: Place,
     attention: &Attention,
     tiles: Tiles,
-    splits: Option<&Splits>,
+    splits: Option<Splits>,
 ) -> Result<()> {
-    let &Attention { heads, kv_heads, head_dim, .. } = attention;
+    let CacheShape { kv_heads, head_dim, block_size, dtype, .. } = cache.shape();
+    let heads = attention.heads;
     if head_dim > MOST_DIM || head_dim % 16 != 0 {
         return Err(DeviceError(format!(
             "CUDA: attention over prompts has no kernel for heads of {head_dim}: multiples of 16 up to \
@@ -117,36 +91,41 @@ pub fn attend(
         )));
     }
     let (rows, columns) = block(head_dim);
-    let limits = splits.map_or(SplitLimits { spans: 0, rows: 0, most: 1 }, |splits| splits.limits);
-    let parts: Arg = splits.map(|splits| &splits.parts).into();
-    let sums: Arg = splits.map(|splits| &splits.sums).into();
+    let limits = splits.map_or(SplitLimits::NONE, |splits| splits.limits);
+    let (sums, parts) = match splits {
+        Some(Splits { workspace, .. }) => {
+            assert!(workspace.bytes() >= limits.bytes(heads, head_dim), "the workspace is the caller's");
+            (Arg::Ptr(workspace.at(0)), Arg::Ptr(workspace.at(limits.sums_bytes(heads))))
+        }
+        None => (Arg::from(None), Arg::from(None)),
+    };
     // Without a window: one that everything lies in.
     let window = Arg::from(attention.window.unwrap_or(i32::MAX as usize));
     let blocks = (tiles.rows * heads / kv_heads).div_ceil(rows);
     let args = [
         out.into(),
         qkv.into(),
-        past.memory.into(),
-        tiles.step.into(),
+        Arg::Ptr(cache.memory.at(0)),
+        place.step.into(),
         attention.sinks.into(),
         parts,
         sums,
-        past.group.into(),
+        place.group.into(),
         heads.into(),
         kv_heads.into(),
         head_dim.into(),
-        past.block_size.into(),
-        usize::from(past.dtype == CacheDtype::Fp8).into(),
+        block_size.into(),
+        usize::from(dtype == CacheDtype::Fp8).into(),
         window,
         tiles.rows.into(),
         limits.rows.into(),
         limits.most.into(),
         limits.spans.into(),
         attention.scale.into(),
-        attention.soft_cap.unwrap_or(0.0).into(),
+        attention.cap.unwrap_or(0.0).into(),
     ];
-    let shape = Shape::new([tiles.tiles, kv_heads, blocks * limits.most], THREADS);
-    gpu.launch(MODULE, kernel(past.dtype, columns), shape.shared(shared_bytes(rows, columns)), &args)?;
+    let shape = Shape::new([tiles.most, kv_heads, blocks * limits.most], THREADS);
+    gpu.launch(MODULE, kernel(dtype, columns), shape.shared(shared_bytes(rows, columns)), &args)?;
     if limits.most == 1 {
         return Ok(());
     }
@@ -154,7 +133,7 @@ pub fn attend(
         out.into(),
         parts,
         sums,
-        tiles.step.into(),
+        place.step.into(),
         attention.sinks.into(),
         heads.into(),
         head_dim.into(),
@@ -163,7 +142,7 @@ pub fn attend(
         limits.most.into(),
         limits.spans.into(),
     ];
-    let shape = Shape::new([tiles.tiles, heads, limits.rows.min(tiles.rows)], THREADS);
+    let shape = Shape::new([tiles.most, heads, limits.rows.min(tiles.rows)], THREADS);
     gpu.launch(MODULE, "prefill_merge", shape, &args)
 }
 
