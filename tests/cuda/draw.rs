@@ -337,7 +337,8 @@ fn a_graph_draws_what_was_staged_last() {
             draws.stage(gpu, &told).unwrap();
             gpu.replay();
             draws.launch(gpu, &logits, 4, Passes::Whole).unwrap();
-            gpu.replayed(&graph).unwrap();
+            assert!(gpu.is(&graph));
+            gpu.start(&graph).unwrap();
             let got = draws.results(gpu).unwrap();
             assert_eq!(got.len(), cases.len());
             for ((case, row), got) in cases.iter().zip(&sample_rows).zip(got) {

@@ -81,6 +81,7 @@ const MUTATIONS: &[Mutation] = &[
     within("gemm_tile.cuh", "gemm.cu", "twice(from_f<f16>(-min))", "twice(from_f<f16>(min))", "gemm::"),
     within("gemm_tile.cuh", "gemm.cu", "      __syncthreads();  // everyone's copies are there, and nobody is in the stage before\n", "", "gemm::"),
     within("gemm_tile.cuh", "gemm.cu", "ptx::cp_async_wait<AHEAD - 1>();", "ptx::cp_async_wait<AHEAD>();", "gemm::"),
+    within("gemm_out.cuh", "gemm.cu", "if (bias) v[i] += bias[c];", "", "gemm::"),
     // keys and values: rotation, places, scales
     of("kv.cu", "b[i] = u * s + v * c;", "b[i] = u * s - v * c;", "kv::heads_are"),
     of("kv.cu", "offset = position % block_size;", "offset = (position + 1) % block_size;", "kv::heads_are"),
