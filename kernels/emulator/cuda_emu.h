@@ -310,4 +310,7 @@ inline void cp_wait(unsigned keep) {
   t->ngrp -= k;
 }
 template <int N> inline void cp_async_wait() { cp_wait(N); }
+inline int32_t dot16(const uint32_t* a, const uint32_t* b, int32_t c) { for (int i = 0; i < 4; i++) c = __dp4a((int)a[i], (int)b[i], c); return c; }
+inline void pin(float&) {}
+inline uint4 load_once(const uint4* p) { return *p; }
 }  // namespace ptx

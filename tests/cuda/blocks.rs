@@ -7,9 +7,6 @@ use glassbox::weights::{BlockFormat, Gguf, GgufWriter, decode};
 use half::f16;
 use std::path::Path;
 
-/// Small, so that a matrix comes in several stretches.
-const STAGING: usize = 4 << 10;
-
 /// Every bit of the weights used, scales as real files have them.
 pub fn random_blocks(format: BlockFormat, count: usize, numbers: &mut Numbers) -> Vec<u8> {
     let mut bytes = numbers.bytes(count * format.block_bytes());
@@ -72,8 +69,10 @@ impl Made {
     }
 
     pub fn load(&self, gpu: &Gpu) -> Matrix {
-        let mut staging = Staging::new(gpu, STAGING).unwrap();
         let tensors: Vec<_> = self.names.iter().map(|name| self.file.tensor(name).unwrap()).collect();
+        // Room for five rows: most come in several stretches, and the last of them is shorter.
+        let row = tensors.iter().map(|tensor| tensor.info.row_bytes()).max().unwrap();
+        let mut staging = Staging::new(gpu, 5 * row + 1).unwrap();
         let mut taken = 0;
         let matrix = Matrix::load(gpu, &mut staging, &tensors, &mut |bytes| taken += bytes).unwrap();
         assert_eq!(taken, tensors.iter().map(|tensor| tensor.info.bytes).sum::<usize>(), "progress");

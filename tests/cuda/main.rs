@@ -6,6 +6,7 @@
 mod blocks;
 mod embed;
 mod gemm;
+mod gemv;
 mod harness;
 mod rows;
 mod weights;

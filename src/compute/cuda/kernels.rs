@@ -13,6 +13,8 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("repack", include_str!("../../../kernels/ptx/repack.ptx")),
     ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
     ("gemm", include_str!("../../../kernels/ptx/gemm.ptx")),
+    ("gemm_fp8", include_str!("../../../kernels/ptx/gemm_fp8.ptx")),
+    ("gemv", include_str!("../../../kernels/ptx/gemv.ptx")),
 ];
 
 #[derive(Default)]

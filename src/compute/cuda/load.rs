@@ -82,7 +82,7 @@ fn check(tensor: &TensorInfo, cols: usize, staging: usize) -> Result<()> {
     if row != cols {
         return no(format!("has rows of {row} weights where {cols} are needed"));
     }
-    if row % SUB != 0 {
+    if !row.is_multiple_of(SUB) {
         return no(format!("has rows of {row} weights, and only multiples of {SUB} can be computed"));
     }
     if tensor.row_bytes() > staging {

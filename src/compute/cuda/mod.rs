@@ -7,6 +7,7 @@
 //! | `kernels` | modules of PTX and their entries |
 //! | `embed` | token embeddings |
 //! | `gemm` | matrices times more rows than a few, on tensor cores |
+//! | `gemv` | matrices times one to eight rows |
 //! | `load` | from a file to the device |
 //! | `rows` | rows of activations made ready, added, gathered |
 //! | `weights` | matrices: a file's blocks as planes |
@@ -16,6 +17,7 @@
 
 pub mod embed;
 pub mod gemm;
+pub mod gemv;
 mod gpu;
 mod kernels;
 mod load;
