@@ -66,8 +66,11 @@ struct Columns {
   Scales scales;    // of formats of 4 and 5 bits
 };
 
-// How many stages: four, or as many as leave two blocks their shared memory on an H100.
-template <class F, int BM> constexpr int stages() { return F::PACKED || BM < 128 ? 4 : 3; }
+// Four, or as many as 99 KiB hold, which is what a block may have on every GPU from Ampere on; two such blocks
+// fit an H100. Steps of bytes are twice as long, and two are enough.
+template <class F, int BM> constexpr int stages() {
+  return F::BYTES && BM >= 64 ? 2 : BM == 128 && (!F::PACKED || F::SUB_CHUNKS == 2 || F::HIGH == 8) ? 3 : 4;
+}
 
 template <class F, int BM> struct Tile {
   static constexpr int WARPS_M = BM == 128 ? 2 : 1, WARPS_N = 4, THREADS = 32 * WARPS_M * WARPS_N;
@@ -88,8 +91,9 @@ template <class F, int BM> struct Tile {
   // Scales as the sums want them, for two steps: words [SUBS][BN].
   static constexpr int READY = F::SCALES == ONE ? 4 : 8;
   static constexpr int SHARED = STAGES * STAGE + (SCALED ? 2 * SUBS * BN * READY : 0);
+  static_assert(SHARED <= 101376, "");
   // The sums at the end, f32 [BM][OUT_STRIDE], in the place of the stages.
-  static constexpr int OUT_STRIDE = BN + 8;
+  static constexpr int OUT_STRIDE = BN + (F::PACKED ? 4 : 8);  // what a warp writes hits every bank once
   static_assert(BM * OUT_STRIDE * 4 <= STAGES * STAGE, "");
 };
 
@@ -259,7 +263,8 @@ DEV void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], BF16
 DEV void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], E4M3) { ptx::mma_e4m3_16832(d, a, b); }
 #endif
 
-// The sums of a warp's part of the tile: rows m0 + 16 mi + (g, g + 8), columns n0 + 8 j + (2t, 2t + 1).
+// The sums of a warp's part of the tile: acc[mi][j] are rows 16 mi + (g, g + 8) of columns 8 j + (2t, 2t + 1);
+// of packed weights see there.
 template <class F, int BM> struct Sums {
   using T = Tile<F, BM>;
   float acc[T::MI][T::NI][4];
@@ -277,15 +282,25 @@ template <class F, int BM> struct Sums {
   DEV void keep(float* to) const {
     const uint32_t tid = threadIdx.x, g = tid % 32 / 4, t = tid % 4, m0 = first_row(tid), n0 = first_column(tid);
 #pragma unroll
-    for (int i = 0; i < T::MI * T::NI * 2; i++) {
-      const int mi = i / 2 / T::NI, j = i / 2 % T::NI, half = i % 2;
-      *(float2*)(to + (m0 + mi * 16 + half * 8 + g) * T::OUT_STRIDE + n0 + j * 8 + 2 * t) =
-          make_float2(acc[mi][j][half * 2], acc[mi][j][half * 2 + 1]);
-    }
+    for (int mi = 0; mi < T::MI; mi++)
+#pragma unroll
+      for (int j = 0; j < T::NI; j++) {
+        const float(&c)[4] = acc[mi][j];
+        if (F::PACKED) {
+          float* at = to + (m0 + mi * 16 + j / 2 * 8 + 2 * t) * T::OUT_STRIDE + n0 + j % 2 * 16 + g;
+          at[0] = c[0], at[T::OUT_STRIDE] = c[1], at[8] = c[2], at[T::OUT_STRIDE + 8] = c[3];
+        } else {
+          float* at = to + (m0 + mi * 16 + g) * T::OUT_STRIDE + n0 + j * 8 + 2 * t;
+          *(float2*)at = make_float2(c[0], c[1]);
+          *(float2*)(at + 8 * T::OUT_STRIDE) = make_float2(c[2], c[3]);
+        }
+      }
   }
 
-  // A lane has words t of its column's sub, so weights 4t.. and 16 + 4t..: activations in the same order,
+  // Weights are the mma's 16 rows and activations its 8 columns, so what a lane loads is a fragment as it is.
+  // A lane has words t of a weight row's sub, so weights 4t.. and 16 + 4t..: activations in the same order,
   // where the mma's own is 2t.. and 8 + 2t... A sum does not mind.
+  // Sums: acc[mi][2 half + j] are rows 16 mi + 8 half + (2t, 2t + 1) of columns 16 j + (g, g + 8).
   DEV void packed(const unsigned char* stage, const unsigned char* scales, Scales kind) {
     const uint32_t tid = ptx::here(threadIdx.x), m0 = first_row(tid), n0 = first_column(tid);
     const uint32_t lane = tid % 32, g = lane / 4, t = lane % 4;
@@ -293,7 +308,7 @@ template <class F, int BM> struct Sums {
     const __half2 zero = as_half2((0x6400u + (has_min ? 0 : F::ZERO)) * 0x10001u);
 #pragma unroll 1
     for (int sub = 0; sub < 2; sub++) {
-      uint32_t q[F::SUB_CHUNKS][4], b[T::NI][2][2];
+      uint32_t q[F::SUB_CHUNKS][4], a[T::NI / 2][2][4];
 #pragma unroll
       for (int c = 0; c < F::SUB_CHUNKS; c++)
         ptx::ldmatrix_x4(q[c], stage + T::W + (sub * F::SUB_CHUNKS + c) * T::PLANE + (n0 + lane) * 16);
@@ -314,18 +329,18 @@ template <class F, int BM> struct Sums {
           const __half2 d = as_half2(F::SCALES == SUPER_6 && half ? s.y : s.x), min = as_half2(s.y);
 #pragma unroll
           for (int i = 0; i < 2; i++)
-            b[j][half][i] = as_word(F::ANY_SCALES ? __hfma2(w[i], d, min) : __hmul2(w[i], d));
+            a[j / 2][half][2 * i + j % 2] = as_word(F::ANY_SCALES ? __hfma2(w[i], d, min) : __hmul2(w[i], d));
         }
       }
 #pragma unroll
-      for (int mi = 0; mi < T::MI; mi++)
+      for (int mi = 0; mi < 2 * T::MI; mi++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-          const unsigned char* x = stage + swizzled(m0 + mi * 16 + g, sub * 4 + half * 2 + t / 2) + t % 2 * 8;
-          const uint2 u = *(const uint2*)x, v = *(const uint2*)(x + 8 * 128);
-          const uint32_t a[4] = {u.x, v.x, u.y, v.y};
+          const unsigned char* x = stage + swizzled(m0 + mi * 8 + g, sub * 4 + half * 2 + t / 2) + t % 2 * 8;
+          const uint2 of = *(const uint2*)x;
+          const uint32_t b[2] = {of.x, of.y};
 #pragma unroll
-          for (int j = 0; j < T::NI; j++) mma(acc[mi][j], a, b[j][half], F16());
+          for (int j = 0; j < T::NI / 2; j++) mma(acc[mi / 2][mi % 2 * 2 + j], a[j][half], b, F16());
         }
     }
   }
@@ -347,7 +362,7 @@ template <class F, int BM> struct Sums {
 
   DEV void wide(const unsigned char* stage) {
     const uint32_t tid = ptx::here(threadIdx.x), m0 = first_row(tid), n0 = first_column(tid);
-#pragma unroll
+#pragma unroll (F::X_SIZE == 1 ? 1 : 4)
     for (int kk = 0; kk < 4; kk++) {
       uint32_t b[T::NI][2];
       wide_columns(b, stage, n0, kk);

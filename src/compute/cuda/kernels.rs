@@ -14,6 +14,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("draw", include_str!("../../../kernels/ptx/draw.ptx")),
     ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
     ("gemm", include_str!("../../../kernels/ptx/gemm.ptx")),
+    ("gemm_fp8", include_str!("../../../kernels/ptx/gemm_fp8.ptx")),
     ("gemv", include_str!("../../../kernels/ptx/gemv.ptx")),
     ("kv", include_str!("../../../kernels/ptx/kv.ptx")),
     ("limits", include_str!("../../../kernels/ptx/limits.ptx")),
