@@ -11,7 +11,7 @@ use crate::weights::BlockFormat;
 const MODULE: &str = "gemm";
 
 /// Columns of a tile; half as many of each where two matrices share it.
-const COLUMNS: usize = 128;
+pub(super) const COLUMNS: usize = 128;
 /// Bytes of a row of activations that are one step.
 const STEP: usize = 128;
 /// Rows and columns of a block of `gemm_f32`.
@@ -78,7 +78,7 @@ pub enum Tile {
 impl Tile {
     pub const ALL: [Tile; 4] = [Tile::Rows16, Tile::Rows32, Tile::Rows64, Tile::Rows128];
 
-    fn rows(self) -> usize {
+    pub(super) fn rows(self) -> usize {
         self as usize
     }
 
@@ -325,13 +325,13 @@ impl Product<'_> {
     }
 }
 
-fn misfit(format: BlockFormat) -> DeviceError {
+pub(super) fn misfit(format: BlockFormat) -> DeviceError {
     DeviceError(format!("CUDA: {} is not multiplied with activations of this type", format.name()))
 }
 
 /// Formats that share kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kernels {
+pub(super) enum Kernels {
     F32,
     F16,
     Bf16,
@@ -343,7 +343,7 @@ enum Kernels {
 }
 
 /// Those that multiply a format with such activations.
-fn kernels(format: BlockFormat, x: Ready) -> Option<Kernels> {
+pub(super) fn kernels(format: BlockFormat, x: Ready) -> Option<Kernels> {
     use BlockFormat as B;
     Some(match (format, x) {
         (B::F32, Ready::F32(_)) => Kernels::F32,
@@ -359,7 +359,7 @@ fn kernels(format: BlockFormat, x: Ready) -> Option<Kernels> {
 }
 
 /// `gemm::Scales`
-fn scales(format: BlockFormat) -> Arg {
+pub(super) fn scales(format: BlockFormat) -> Arg {
     use BlockFormat as B;
     Arg::I32(match format {
         B::F32 | B::F16 | B::BF16 => 0,
@@ -405,7 +405,7 @@ impl Kernels {
     }
 
     /// Dynamic shared memory: `gemm::Tile::SHARED`.
-    fn shared(self, tile: Tile) -> usize {
+    pub(super) fn shared(self, tile: Tile) -> usize {
         let rows = tile.rows();
         let packed = |chunks: usize| chunks * (COLUMNS * 16 + 128 / chunks);
         // Of a step: weights, what belongs to 32 of them (high bits, words of scales), and scales made ready.

@@ -16,6 +16,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("gemm", include_str!("../../../kernels/ptx/gemm.ptx")),
     ("lora", include_str!("../../../kernels/ptx/lora.ptx")),
     ("moe", include_str!("../../../kernels/ptx/moe.ptx")),
+    ("moe_gemm", include_str!("../../../kernels/ptx/moe_gemm.ptx")),
     ("moe_gemv", include_str!("../../../kernels/ptx/moe_gemv.ptx")),
 ];
 
