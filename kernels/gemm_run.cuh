@@ -29,8 +29,7 @@ template <class F, int BM> DEV void product(GEMM_PARAMS) {
 
   Rows of_x{(const char*)x + (size_t)m0 * k * F::X_SIZE, ds ? ds + (size_t)m0 * (k / 32) : nullptr, nullptr, rows - m0};
   const Columns of_w{{q0, h0, s0, d0}, {q1, h1, s1, d1}, n0, columns, gated, (Scales)scales};
-  const Output to{out + ((size_t)blockIdx.z * rows + m0) * stride, x_scale ? x_scale + m0 : nullptr, w_scale, up_scale,
-                  bias, up_bias, stride, columns, w_step, write};
+  const Output to{out, x_scale, w_scale, up_scale, bias, up_bias, m0, rows, stride, columns, w_step, write};
   tile<F, BM>(of_x, of_w, k, from, min(from + per_split, steps), to);
 }
 

@@ -153,8 +153,9 @@ template <class F> DEV uint2 ready(Scales scales, uint32_t s, uint32_t d, uint32
   }
 }
 
-// What a thread copies and makes, step by step. Its copies of one array are a fixed number of rows apart, so
-// that it holds one address for all of them; a multiple of 16 rows, so that one side of a gated pair has all.
+// What a thread copies and makes, step by step. Addresses are made anew each time (ptx::here): the sums need
+// the registers more. The thread's copies of one array are a fixed number of rows apart; a multiple of 16, so
+// that one side of a gated pair has them all.
 template <class F, int BM> struct Loader {
   using T = Tile<F, BM>;
   static constexpr int X_COPIES = BM * 8 / T::THREADS, W_COPIES = BN * T::CHUNKS / T::THREADS;
@@ -163,25 +164,14 @@ template <class F, int BM> struct Loader {
   const Rows& x;
   const Columns& w;
   const int subs, x_bytes;  // of a row
-  const char* x_at;         // the thread's first row, without a map: else the thread's column of x
   int x_row[X_COPIES];      // with a map
-  const uint8_t* q_at;
-  uint32_t there;           // whether a copy's row is there: bit i for x, 8 + i for q, 16 + i for scales
 
-  DEV Loader(const Rows& x, const Columns& w, int k) : x(x), w(w), subs(k / 32), x_bytes(k * F::X_SIZE), there(0) {
-    const uint32_t tid = threadIdx.x, m0 = tid / 8, r0 = tid / T::CHUNKS, s0 = tid / T::SUBS;
+  DEV Loader(const Rows& x, const Columns& w, int k) : x(x), w(w), subs(k / 32), x_bytes(k * F::X_SIZE) {
 #pragma unroll
     for (int i = 0; i < X_COPIES; i++) {
-      const bool is = m0 + i * X_ROWS < (uint32_t)x.count;
-      there |= (uint32_t)is << i;
-      x_row[i] = x.map && is ? x.map[m0 + i * X_ROWS] : 0;
+      const int m = threadIdx.x / 8 + i * X_ROWS;
+      x_row[i] = x.map && m < x.count ? x.map[m] : 0;
     }
-#pragma unroll
-    for (int i = 0; i < W_COPIES; i++) there |= (uint32_t)(row(r0 + i * W_ROWS) < w.count) << (8 + i);
-#pragma unroll
-    for (int i = 0; i < S_COPIES; i++) there |= (uint32_t)(row(s0 + i * S_ROWS) < w.count) << (16 + i);
-    x_at = (const char*)x.x + tid % 8 * 16 + (x.map ? 0 : (size_t)m0 * x_bytes);
-    q_at = side(r0).q + row(r0) * q_bytes() + tid % T::CHUNKS * 16;
   }
 
   // By value: a choice between two of them by address would put them into memory.
@@ -194,35 +184,39 @@ template <class F, int BM> struct Loader {
 
   // Gated, two rows of one side are half as far apart in the matrix as in the tile.
   DEV void fetch(unsigned char* stage, int step) const {
-    const uint32_t tid = ptx::here(threadIdx.x), halved = w.gated ? 2 : 1;
+    const uint32_t tid = ptx::here(threadIdx.x);
+    const int halved = w.gated ? 2 : 1;
     {
-      const uint32_t m = tid / 8, c = tid % 8;
-      const bool in = step * 128 + c * 16 < (uint32_t)x_bytes;
-      const char* from = x_at + (size_t)step * 128;
+      const uint32_t m = tid / 8, c = tid % 8, at = step * 128 + c * 16;
+      const char* from = (const char*)x.x + at + (x.map ? 0 : (size_t)m * x_bytes);
 #pragma unroll
       for (int i = 0; i < X_COPIES; i++) {
-        const size_t ahead = x.map ? (size_t)x_row[i] * x_bytes : (size_t)(i * X_ROWS) * x_bytes;
-        ptx::cp_async<16>(stage + swizzled(m, c) + i * X_ROWS * 128, from + ahead, in && there >> i & 1);
+        const bool there = at < (uint32_t)x_bytes && m + i * X_ROWS < (uint32_t)x.count;
+        const size_t ahead = (size_t)(x.map ? x_row[i] : i * X_ROWS) * x_bytes;
+        ptx::cp_async<16>(stage + swizzled(m, c) + i * X_ROWS * 128, from + ahead, there);
       }
     }
     {
-      const uint32_t r = tid / T::CHUNKS, c = tid % T::CHUNKS, at = step * T::CHUNKS * 16;
-      const bool in = at + c * 16 < (uint32_t)q_bytes();
+      const uint32_t r = tid / T::CHUNKS, c = tid % T::CHUNKS, at = (step * T::CHUNKS + c) * 16;
+      const int n = row(r);
+      const uint8_t* from = side(r).q + n * q_bytes() + at;
       unsigned char* to = stage + T::W + (F::PACKED ? c * T::PLANE + r * 16 : swizzled(r, c));
-      const size_t apart = q_bytes() * (W_ROWS / halved);
 #pragma unroll
-      for (int i = 0; i < W_COPIES; i++)
-        ptx::cp_async<16>(to + i * W_ROWS * (F::PACKED ? 16 : 128), q_at + at + i * apart, in && there >> (8 + i) & 1);
+      for (int i = 0; i < W_COPIES; i++) {
+        const int ahead = i * (W_ROWS / halved);
+        const bool there = at < (uint32_t)q_bytes() && n + ahead < w.count;
+        ptx::cp_async<16>(to + i * W_ROWS * (F::PACKED ? 16 : 128), from + ahead * q_bytes(), there);
+      }
     }
     if (T::SCALED) {
       const uint32_t r = tid / T::SUBS, j = tid % T::SUBS;
       const bool in = step * T::SUBS + j < (uint32_t)subs;
       const Planes p = side(r);
-      const uint32_t first = (uint32_t)row(r) * subs + step * T::SUBS + j;
+      const int n = row(r);
 #pragma unroll
       for (int i = 0; i < S_COPIES; i++) {
-        const bool mine = in && there >> (16 + i) & 1;
-        const uint32_t b = first + i * (S_ROWS / halved) * subs;
+        const bool mine = in && n + i * (S_ROWS / halved) < w.count;
+        const uint32_t b = (n + i * (S_ROWS / halved)) * subs + step * T::SUBS + j;
         unsigned char* to = stage + (j * BN + r + i * S_ROWS) * 4;
         if (F::HIGH > 0)
           ptx::cp_async<F::HIGH ? F::HIGH : 4>(stage + T::H + (j * BN + r + i * S_ROWS) * F::HIGH, p.h + (size_t)b * F::HIGH, mine);
@@ -270,14 +264,18 @@ template <class F, int BM> struct Sums {
   using T = Tile<F, BM>;
   float acc[T::MI][T::NI][4];
 
+  // Where the warp's part begins in the tile.
+  static DEV uint32_t first_row(uint32_t tid) { return tid / 32 / T::WARPS_N * T::MI * 16; }
+  static DEV uint32_t first_column(uint32_t tid) { return tid / 32 % T::WARPS_N * T::NI * 8; }
+
   DEV void clear() {
 #pragma unroll
     for (int i = 0; i < T::MI * T::NI * 4; i++) acc[i / 4 / T::NI][i / 4 % T::NI][i % 4] = 0.f;
   }
 
   // To shared memory, from where they go out in the order of the matrix.
-  DEV void keep(float* to, uint32_t m0, uint32_t n0) const {
-    const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  DEV void keep(float* to) const {
+    const uint32_t tid = threadIdx.x, g = tid % 32 / 4, t = tid % 4, m0 = first_row(tid), n0 = first_column(tid);
 #pragma unroll
     for (int i = 0; i < T::MI * T::NI * 2; i++) {
       const int mi = i / 2 / T::NI, j = i / 2 % T::NI, half = i % 2;
@@ -288,8 +286,11 @@ template <class F, int BM> struct Sums {
 
   // A lane has words t of its column's sub, so weights 4t.. and 16 + 4t..: activations in the same order,
   // where the mma's own is 2t.. and 8 + 2t... A sum does not mind.
-  DEV void packed(const unsigned char* stage, const unsigned char* scales, __half2 zero, uint32_t m0, uint32_t n0) {
-    const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+  DEV void packed(const unsigned char* stage, const unsigned char* scales, Scales kind) {
+    const uint32_t tid = ptx::here(threadIdx.x), m0 = first_row(tid), n0 = first_column(tid);
+    const uint32_t lane = tid % 32, g = lane / 4, t = lane % 4;
+    const bool has_min = ptx::here(kind) == WITH_MIN || ptx::here(kind) == SUPER;
+    const __half2 zero = as_half2((0x6400u + (has_min ? 0 : F::ZERO)) * 0x10001u);
 #pragma unroll 1
     for (int sub = 0; sub < 2; sub++) {
       uint32_t q[F::SUB_CHUNKS][4], b[T::NI][2][2];
@@ -344,7 +345,8 @@ template <class F, int BM> struct Sums {
     ptx::ldmatrix_x4(a, stage + swizzled(m + lane % 16, kk * 2 + lane / 16));
   }
 
-  DEV void wide(const unsigned char* stage, uint32_t m0, uint32_t n0) {
+  DEV void wide(const unsigned char* stage) {
+    const uint32_t tid = ptx::here(threadIdx.x), m0 = first_row(tid), n0 = first_column(tid);
 #pragma unroll
     for (int kk = 0; kk < 4; kk++) {
       uint32_t b[T::NI][2];
@@ -361,15 +363,13 @@ template <class F, int BM> struct Sums {
 
   // One mma is one sub: its sum, an integer below 2^22 in size, times both scales. It starts at the bits of
   // 1.5 * 2^23, where f32 counts in ones, and so is an f32 already.
-  DEV void bytes(const unsigned char* stage, const unsigned char* scales, uint32_t m0, uint32_t n0) {
-    const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+  DEV void bytes(const unsigned char* stage, const unsigned char* scales) {
+    const uint32_t tid = ptx::here(threadIdx.x), m0 = first_row(tid), n0 = first_column(tid);
+    const uint32_t g = tid % 32 / 4, t = tid % 4;
 #pragma unroll 1
     for (int sub = 0; sub < 4; sub++) {
       uint32_t b[T::NI][2];
       wide_columns(b, stage, n0, sub);
-      float2 dw[T::NI];
-#pragma unroll
-      for (int j = 0; j < T::NI; j++) dw[j] = *(const float2*)(scales + (sub * BN + n0 + j * 8 + 2 * t) * 4);
 #pragma unroll
       for (int mi = 0; mi < T::MI; mi++) {
         uint32_t a[4];
@@ -380,9 +380,10 @@ template <class F, int BM> struct Sums {
         for (int j = 0; j < T::NI; j++) {
           int32_t c[4] = {0x4b400000, 0x4b400000, 0x4b400000, 0x4b400000};
           ptx::mma_s8_16832(c, a, b[j]);
+          const float2 dw = *(const float2*)(scales + (sub * BN + n0 + j * 8 + 2 * t) * 4);
 #pragma unroll
           for (int i = 0; i < 4; i++)
-            acc[mi][j][i] += (__int_as_float(c[i]) - 12582912.f) * ((i < 2 ? upper : lower) * (i % 2 ? dw[j].y : dw[j].x));
+            acc[mi][j][i] += (__int_as_float(c[i]) - 12582912.f) * ((i < 2 ? upper : lower) * (i % 2 ? dw.y : dw.x));
         }
       }
     }
@@ -397,15 +398,11 @@ template <class F, int BM, class Output>
 DEV void tile(const Rows& rows, const Columns& columns, int k, int from, int to, const Output& out) {
   using T = Tile<F, BM>;
   constexpr int AHEAD = T::STAGES - 1;
-  const uint32_t warp = threadIdx.x / 32;
-  const uint32_t m0 = warp / T::WARPS_N * T::MI * 16, n0 = warp % T::WARPS_N * T::NI * 8;
   const Loader<F, BM> loader(rows, columns, k);
   Sums<F, BM> sums;
   sums.clear();
-  const bool around_zero = scales_of<F>(columns) == ONE || scales_of<F>(columns) == SUPER_6;
-  const __half2 zero = as_half2(around_zero ? (0x6400u + F::ZERO) * 0x10001u : 0x64006400u);
   __syncthreads();  // of a tile before
-  int now = 1, next = 0;  // stages: of the step that is summed up, and of the one that is fetched
+  int now = 1;  // the step's stage
 #pragma unroll 1
   for (int step = from - AHEAD; step < to; step++) {
     unsigned char* stage = smem + now * T::STAGE;
@@ -415,18 +412,17 @@ DEV void tile(const Rows& rows, const Columns& columns, int k, int from, int to,
       if (T::SCALED) loader.make_ready(scales, stage, step);
       __syncthreads();  // everyone's copies are there, and nobody is in the stage before
     }
-    if (step + AHEAD < to) loader.fetch(smem + next * T::STAGE, step + AHEAD);
+    if (step + AHEAD < to) loader.fetch(smem + (now == 0 ? AHEAD : now - 1) * T::STAGE, step + AHEAD);
     ptx::cp_async_commit();
     if (step >= from) {
-      if constexpr (F::PACKED) sums.packed(stage, scales, zero, m0, n0);
-      else if constexpr (F::BYTES) sums.bytes(stage, scales, m0, n0);
-      else sums.wide(stage, m0, n0);
+      if constexpr (F::PACKED) sums.packed(stage, scales, scales_of<F>(columns));
+      else if constexpr (F::BYTES) sums.bytes(stage, scales);
+      else sums.wide(stage);
     }
     now = now + 1 == T::STAGES ? 0 : now + 1;
-    next = next + 1 == T::STAGES ? 0 : next + 1;
   }
   __syncthreads();
-  sums.keep((float*)smem, m0, n0);
+  sums.keep((float*)smem);
   __syncthreads();
   const uint32_t fours = (columns.gated ? BN / 2 : BN) / 4;
 #pragma unroll 1
