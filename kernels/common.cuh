@@ -178,12 +178,16 @@ template <int BYTES> DEV void cp_async(void* dst, const void* src, bool pred) {
 }
 DEV void cp_async_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 template <int N> DEV void cp_async_wait() { asm volatile("cp.async.wait_group %0;\n" ::"n"(N) : "memory"); }
-// c + the products of four signed bytes. (NVRTC declares __dp4a and has no body for it.)
-DEV int32_t dp4a(uint32_t a, uint32_t b, int32_t c) {
+// c + the products of 16 signed bytes. (NVRTC declares __dp4a and has no body for it.)
+DEV int32_t dot16(const uint32_t* a, const uint32_t* b, int32_t c) {
   int32_t d;
-  asm("dp4a.s32.s32 %0, %1, %2, %3;\n" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  asm("{ .reg .s32 t; dp4a.s32.s32 t, %1, %2, %9; dp4a.s32.s32 t, %3, %4, t;\n\t"
+      "dp4a.s32.s32 t, %5, %6, t; dp4a.s32.s32 %0, %7, %8, t; }\n"
+      : "=r"(d) : "r"(a[0]), "r"(b[0]), "r"(a[1]), "r"(b[1]), "r"(a[2]), "r"(b[2]), "r"(a[3]), "r"(b[3]), "r"(c));
   return d;
 }
+// Made here, and not again wherever it is used.
+DEV void pin(float& x) { asm volatile("" : "+f"(x)); }
 // 16 bytes that nobody reads again: they do not push others out of L1. Not for what this kernel writes.
 DEV uint4 load_once(const uint4* p) {
   uint4 v;

@@ -52,11 +52,12 @@ template <Format F> struct Plain<F, true> {
         w[2 * i] = __uint_as_float(q[i] << 16);
         w[2 * i + 1] = __uint_as_float(q[i] & 0xffff0000u);
       } else {
-        const float2 two = __half22float2(*(const __half2*)&q[i]);
-        w[2 * i] = two.x;
-        w[2 * i + 1] = two.y;
+        w[2 * i] = __half2float(__ushort_as_half((unsigned short)q[i]));
+        w[2 * i + 1] = __half2float(__ushort_as_half((unsigned short)(q[i] >> 16)));
       }
     }
+#pragma unroll
+    for (int i = 0; i < Piece<F>::WEIGHTS; i++) ptx::pin(w[i]);
   }
 };
 
@@ -88,11 +89,11 @@ template <Format F> struct Stretch<F, true> {
   }
 };
 
-DEV int dot4(const uint32_t* a, const uint32_t* b) {
+template <int WORDS> DEV float dot(const uint32_t* a, const uint32_t* b) {
   int sum = 0;
 #pragma unroll
-  for (int i = 0; i < 4; i++) sum = ptx::dp4a(a[i], b[i], sum);
-  return sum;
+  for (int i = 0; i < WORDS; i += 4) sum = ptx::dot16(a + i, b + i, sum);
+  return (float)sum;
 }
 
 // sum + w x. Every multiply-add is written out: the compiler has none to make, and no choice of order.
@@ -102,12 +103,10 @@ template <Format F> DEV float add_dot(const Plain<F>& w, const Stretch<F>& x, fl
     for (int i = 0; i < Piece<F>::WEIGHTS; i++) sum = fmaf(w.w[i], x.x[i], sum);
     return sum;
   } else if constexpr (Of<F>::SIX) { // two scales
-    const float first = (float)dot4(w.w, x.x), last = (float)dot4(w.w + 4, x.x + 4);
+    const float first = dot<4>(w.w, x.x), last = dot<4>(w.w + 4, x.x + 4);
     return fmaf(x.ds.x, fmaf(w.scale.x, first, w.scale.y * last), sum);
   } else {
-    int dot = dot4(w.w, x.x);
-    if constexpr (Piece<F>::WEIGHTS == 32) dot += dot4(w.w + 4, x.x + 4);
-    sum = fmaf(w.scale.x * x.ds.x, (float)dot, sum);
+    sum = fmaf(w.scale.x * x.ds.x, dot<Plain<F>::WORDS>(w.w, x.x), sum);
     if constexpr (Of<F>::MINIMUM) sum = fmaf(w.scale.y, x.ds.y, sum);
     return sum;
   }
@@ -199,9 +198,11 @@ DEV void gemv(float* out, int columns, const float* bias, const float* bias_b, c
 
   auto total = [&](int team_at, int i) {
     float sum = parts[team_at * per_team * N + i];
+#pragma unroll 1
     for (int s = 1; s < per_team; s++) sum += parts[(team_at * per_team + s) * N + i];
     return sum;
   };
+#pragma unroll 1
   for (int e = threadIdx.x; e < teams * N; e += blockDim.x) {
     const int r = e % LOT, t = e / LOT % ROWS, team_at = e / N;
     const int n = (blockIdx.x * teams + team_at) * lot_rows + r;

@@ -168,6 +168,7 @@ inline __half __float2half_rn(float f) {
   return {(uint16_t)(s | ((a >> 13) - (112 << 10)))};
 }
 #endif
+inline __half __ushort_as_half(unsigned short u) { return {u}; }
 inline __half __float2half(float f) { return __float2half_rn(f); }
 inline float2 __half22float2(__half2 a) { return {__half2float(a.x), __half2float(a.y)}; }
 inline __half2 __floats2half2_rn(float a, float b) { return {__float2half_rn(a), __float2half_rn(b)}; }
@@ -310,6 +311,7 @@ inline void cp_wait(unsigned keep) {
   t->ngrp -= k;
 }
 template <int N> inline void cp_async_wait() { cp_wait(N); }
-inline int32_t dp4a(uint32_t a, uint32_t b, int32_t c) { return __dp4a((int)a, (int)b, c); }
+inline int32_t dot16(const uint32_t* a, const uint32_t* b, int32_t c) { for (int i = 0; i < 4; i++) c = __dp4a((int)a[i], (int)b[i], c); return c; }
+inline void pin(float&) {}
 inline uint4 load_once(const uint4* p) { return *p; }
 }  // namespace ptx

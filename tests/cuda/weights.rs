@@ -32,6 +32,23 @@ fn planes_hold_what_the_file_held() {
     });
 }
 
+/// More than one thread copies at a time.
+#[test]
+fn large_stretches_are_shared() {
+    in_every_order(|gpu| {
+        let (rows, cols) = (1201, 512);
+        let made = Made::new(&[(BlockFormat::F16, rows)], cols, 1);
+        let tensor = made.file.tensor("w0").unwrap();
+        let mut staging = Staging::new(gpu, 1100 * tensor.info.row_bytes()).unwrap();
+        let matrix = Matrix::load(gpu, &mut staging, &[tensor], &mut |_| {}).unwrap();
+        let tokens: Vec<u32> = (0..rows as u32).step_by(100).collect();
+        let got = embedded(gpu, &matrix, &tokens, tokens.len(), 1.0);
+        let wanted: Vec<f32> =
+            tokens.iter().flat_map(|row| made.weights[*row as usize * cols..][..cols].to_vec()).collect();
+        same("large", &got, &wanted);
+    });
+}
+
 /// Scales of any bits: negative, infinite, below f16's normal numbers, no number.
 #[test]
 fn scales_may_be_anything() {

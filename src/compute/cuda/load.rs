@@ -8,6 +8,10 @@ use crate::weights::{BlockFormat, Tensor, TensorInfo};
 
 const MODULE: &str = "repack";
 const THREADS: usize = 128;
+/// Threads of the host that copy a stretch, and bytes that are too few to share. What takes long is
+/// that the file's pages are mapped on the way.
+const COPIERS: usize = 4;
+const ALONE: usize = 1 << 20;
 
 /// What bytes pass on their way: one buffer is filled while the other is read by the device.
 pub struct Staging {
@@ -34,10 +38,22 @@ impl Staging {
         self.turn = 1 - self.turn;
         let (buffer, read) = &mut self.buffers[self.turn];
         read.wait()?;
-        buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        copy(&mut buffer.bytes_mut()[..bytes.len()], bytes);
         gpu.upload(to, buffer, bytes.len())?;
         gpu.mark(read)
     }
+}
+
+fn copy(to: &mut [u8], from: &[u8]) {
+    if from.len() <= ALONE {
+        return to.copy_from_slice(from);
+    }
+    let share = from.len().div_ceil(COPIERS);
+    std::thread::scope(|scope| {
+        for (to, from) in to.chunks_mut(share).zip(from.chunks(share)) {
+            scope.spawn(|| to.copy_from_slice(from));
+        }
+    });
 }
 
 impl Drop for Staging {
