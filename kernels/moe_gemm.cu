@@ -2,7 +2,7 @@
 #include "gemm_out.cuh"
 #include "gemm_tile.cuh"
 
-namespace { // all files are linked into one library on the emulator
+namespace moe_gemm { // all files are linked into one library on the emulator
 
 // Sums of a tile go to the rows of its pairs: out f32 [pairs, columns].
 struct ToPairs {
@@ -58,8 +58,6 @@ template <class F, int BM> DEV void product(MOE_PARAMS) {
   gemm::tile<F, BM>(of_x, of_w, k, 0, (k * F::X_SIZE + 127) / 128, to);
 }
 
-}  // namespace
-
 #define MOE_ARGS out, scales, x, x_scale, tiles, pairs, rows, q0, h0, s0, d0, q1, h1, s1, d1, columns, k, gelu
 #define MOE(name, F, BM)                                                                                     \
   extern "C" __global__ void __launch_bounds__(gemm::Tile<gemm::F, BM>::THREADS, BM == 64 ? 3 : 4)           \
@@ -74,3 +72,5 @@ MOES(bits4, Bits4)
 MOES(bits5, Bits5)
 MOES(bits6, Bits6)
 MOES(bits8, Bits8)
+
+}  // namespace moe_gemm
