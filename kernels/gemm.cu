@@ -52,7 +52,7 @@ EXPORT_KERNEL(gemm_f32)
 extern "C" __global__ void __launch_bounds__(256)
     gemm_sum(float* out, int stride, const float* part, int splits, const float* bias, const float* up_bias, int rows,
              int columns, int is_gated, int write) {
-  const int n = blockIdx.x * 256 + threadIdx.x, m = blockIdx.y, width = is_gated ? 2 * columns : columns;
+  const int n = blockIdx.y * 256 + threadIdx.x, m = blockIdx.x, width = is_gated ? 2 * columns : columns;
   if (n >= columns) return;
   const float* from = part + (size_t)m * width + n;
   float v = 0.f, up = 0.f;

@@ -33,8 +33,11 @@ template <class F, int BM> DEV void product(GEMM_PARAMS) {
   tile<F, BM>(of_x, of_w, k, from, min(from + per_split, steps), to);
 }
 
-// Blocks of a multiprocessor at one time: what registers and, on an H100, shared memory leave.
-template <class F, int BM> constexpr int blocks() { return BM == 128 ? 2 : BM == 64 ? 3 : 4; }
+// Blocks of a multiprocessor at one time: what registers and, on an H100, shared memory leave. Hopper's
+// mma.sync has no FP8 of its own (ptxas makes it f16's), which takes registers.
+template <class F, int BM> constexpr int blocks() {
+  return BM == 128 ? (F::X_SIZE == 1 && !F::BYTES ? 1 : 2) : BM == 64 ? 3 : 4;
+}
 
 #define GEMM_ARGS                                                                                            \
   out, stride, scales, x, ds, x_scale, q0, h0, s0, d0, q1, h1, s1, d1, w_scale, up_scale, w_step, bias, up_bias,     \

@@ -66,8 +66,11 @@ struct Columns {
   Scales scales;    // of formats of 4 and 5 bits
 };
 
-// How many stages: four, or as many as leave two blocks their shared memory on an H100.
-template <class F, int BM> constexpr int stages() { return F::PACKED || BM < 128 ? 4 : 3; }
+// Four, or as many as 99 KiB hold, which is what a block may have on every GPU from Ampere on; two such blocks
+// fit an H100. Steps of bytes are twice as long, and two are enough.
+template <class F, int BM> constexpr int stages() {
+  return F::BYTES && BM >= 64 ? 2 : BM == 128 && (!F::PACKED || F::SUB_CHUNKS == 2 || F::HIGH == 8) ? 3 : 4;
+}
 
 template <class F, int BM> struct Tile {
   static constexpr int WARPS_M = BM == 128 ? 2 : 1, WARPS_N = 4, THREADS = 32 * WARPS_M * WARPS_N;
@@ -88,6 +91,7 @@ template <class F, int BM> struct Tile {
   // Scales as the sums want them, for two steps: words [SUBS][BN].
   static constexpr int READY = F::SCALES == ONE ? 4 : 8;
   static constexpr int SHARED = STAGES * STAGE + (SCALED ? 2 * SUBS * BN * READY : 0);
+  static_assert(SHARED <= 101376, "");
   // The sums at the end, f32 [BM][OUT_STRIDE], in the place of the stages.
   static constexpr int OUT_STRIDE = BN + 8;
   static_assert(BM * OUT_STRIDE * 4 <= STAGES * STAGE, "");
@@ -347,7 +351,7 @@ template <class F, int BM> struct Sums {
 
   DEV void wide(const unsigned char* stage) {
     const uint32_t tid = ptx::here(threadIdx.x), m0 = first_row(tid), n0 = first_column(tid);
-#pragma unroll
+#pragma unroll (F::X_SIZE == 1 ? 1 : 4)
     for (int kk = 0; kk < 4; kk++) {
       uint32_t b[T::NI][2];
       wide_columns(b, stage, n0, kk);

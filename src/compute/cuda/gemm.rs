@@ -1,14 +1,20 @@
 //! Matrices times more than a few rows, on tensor cores: `kernels/gemm.cu`.
 //!
 //! Activations come made ready (`rows`): f16 with a scale a row for f16 and for blocks, which are
-//! dequantised on the way; bf16 for bf16; f32 for f32; bytes for Q8_0 where both sides may be bytes.
+//! dequantised on the way; bf16 for bf16; f32 for f32; bytes for Q8_0 where both sides may be bytes; e4m3
+//! for e4m3 (`kernels/gemm_fp8.cu`).
 
+use super::gemv::{Gate, Out, can_gate};
 use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::rows::Norm;
 use super::weights::Part;
 use crate::compute::{Activation, DeviceError, Result};
 use crate::weights::BlockFormat;
 
 const MODULE: &str = "gemm";
+/// What has instructions for it from Ada on.
+const FP8_MODULE: &str = "gemm_fp8";
+const FP8_CAPABILITY: u32 = 89;
 
 /// Columns of a tile; half as many of each where two matrices share it.
 pub(super) const COLUMNS: usize = 128;
@@ -34,28 +40,17 @@ pub enum Ready<'a> {
     F32(&'a Memory),
     /// For Q8_0: q i8 [rows, cols], ds f32x2 [rows, cols / 32].
     Bytes { q: &'a Memory, ds: &'a Memory },
+    /// For [`Fp8`]: q e4m3 [rows, cols], scale f32 [rows], from [`to_e4m3`].
+    E4m3 { q: &'a Memory, scale: &'a Memory },
 }
 
-/// Where results go: a part's rows are columns from its first on.
-#[derive(Clone, Copy)]
-pub struct Out<'a> {
-    /// f32 [rows, columns]
-    pub to: &'a Memory,
-    pub columns: usize,
-    /// To what is there, or in its place.
-    pub add: bool,
-    /// f32 [columns]: of the whole matrix.
-    pub bias: Option<&'a Memory>,
-}
-
-/// The two halves of a gated feed-forward part.
-#[derive(Clone, Copy)]
-pub struct Gate<'a> {
-    pub gate: &'a Part,
-    pub up: &'a Part,
-    pub gate_bias: Option<&'a Memory>,
-    pub up_bias: Option<&'a Memory>,
-    pub activation: Activation,
+/// A matrix of bytes with three bits after the point: weight = e4m3(q) * scale.
+pub struct Fp8 {
+    pub q: Memory,     // [rows, cols]
+    pub scale: Memory, // f32 [rows], or one
+    pub scale_of_rows: bool,
+    pub rows: usize,
+    pub cols: usize,
 }
 
 /// How a product is cut into blocks. Nothing but shapes decides.
@@ -191,12 +186,68 @@ pub fn gated_by(
     let (columns, biases) = (gate.gate.rows, [at(gate.gate_bias), at(gate.up_bias)]);
     let to = To { at: out.at(0), columns, bias: biases, write: gate.activation.into() };
     let product = Product { gpu, plan, x, rows, work };
-    if gate.gate.format == gate.up.format && gate.gate.format != BlockFormat::F32 {
+    if can_gate(gate.gate, gate.up) && gate.gate.format != BlockFormat::F32 {
         return product.run(to, gate.gate, Some(gate.up));
     }
     // One after the other: the second finds what is to be its gate in `out`.
     product.run(To { write: Write::Store, ..to }, gate.gate, None)?;
     product.run(To { bias: [biases[1], 0], ..to }, gate.up, None)
+}
+
+/// `out[t] (=|+=) W x[t] (+ bias)` in e4m3, from Ada on; out f32 [rows, out.columns]. `work` as for a part of
+/// this size.
+pub fn project_fp8(gpu: &Gpu, out: Out, x: Ready, rows: usize, w: &Fp8, work: &Memory) -> Result<()> {
+    let steps = w.cols.div_ceil(STEP);
+    let multiprocessors = gpu.facts.multiprocessors as usize;
+    project_fp8_by(
+        gpu,
+        Plan::new(rows, w.rows.div_ceil(COLUMNS), steps, multiprocessors),
+        out,
+        x,
+        rows,
+        w,
+        work,
+    )
+}
+
+pub fn project_fp8_by(
+    gpu: &Gpu,
+    plan: Plan,
+    out: Out,
+    x: Ready,
+    rows: usize,
+    w: &Fp8,
+    work: &Memory,
+) -> Result<()> {
+    fp8_can_be_computed(gpu)?;
+    let (at, bias) = (out.to.at(0), [out.bias.map_or(0, |bias| bias.at(0)), 0]);
+    let write = if out.add { Write::Add } else { Write::Store };
+    let to = To { at, columns: out.columns, bias, write };
+    Product { gpu, plan, x, rows, work }.split(to, Kernels::E4m3, w.into(), None)
+}
+
+/// `norm(x) = e4m3(q) * scale`: q [rows, n], scale f32 [rows] = max|norm(x)| / 448.
+pub fn to_e4m3(
+    gpu: &Gpu,
+    (q, scale): (&Memory, &Memory),
+    x: &Memory,
+    rows: usize,
+    n: usize,
+    norm: Option<Norm>,
+) -> Result<()> {
+    fp8_can_be_computed(gpu)?;
+    let (weight, eps) = (norm.map(|norm| norm.weight).into(), norm.map_or(0.0, |norm| norm.eps).into());
+    let args = [q.into(), scale.into(), x.into(), weight, n.into(), eps];
+    gpu.launch(FP8_MODULE, "rows_to_e4m3", Shape::new([rows, 1, 1], 256), &args)
+}
+
+fn fp8_can_be_computed(gpu: &Gpu) -> Result<()> {
+    let capability = gpu.facts.capability;
+    if capability >= FP8_CAPABILITY {
+        return Ok(());
+    }
+    let [has, needs] = [capability, FP8_CAPABILITY].map(|c| format!("{}.{}", c / 10, c % 10));
+    Err(DeviceError(format!("CUDA: FP8 needs compute capability {needs}, and the device has {has}")))
 }
 
 /// `enum Write` of the kernels.
@@ -233,6 +284,37 @@ struct To {
     write: Write,
 }
 
+/// One of the matrices of a product, as kernels take it.
+#[derive(Clone, Copy)]
+struct Weights {
+    planes: [Arg; 4],
+    /// f32 of every row or, where `scale_step` is 0, of all; 0 is none.
+    scale: u64,
+    scale_step: i32,
+    /// `gemm::Scales`
+    scales: i32,
+    rows: usize,
+    cols: usize,
+}
+
+impl From<&Part> for Weights {
+    fn from(part: &Part) -> Self {
+        let (rows, cols) = (part.rows, part.cols);
+        Self { planes: part.planes(), scale: 0, scale_step: 0, scales: scales(part.format), rows, cols }
+    }
+}
+
+impl From<&Fp8> for Weights {
+    fn from(w: &Fp8) -> Self {
+        let (scale, scale_step) = (w.scale.at(0), w.scale_of_rows.into());
+        Self { planes: fp8_planes(w), scale, scale_step, scales: 0, rows: w.rows, cols: w.cols }
+    }
+}
+
+fn fp8_planes(w: &Fp8) -> [Arg; 4] {
+    [(&w.q).into(), Arg::Ptr(0), Arg::Ptr(0), Arg::Ptr(0)]
+}
+
 struct Product<'a> {
     gpu: &'a Gpu,
     plan: Plan,
@@ -243,53 +325,64 @@ struct Product<'a> {
 
 impl Product<'_> {
     fn run(&self, to: To, part: &Part, up: Option<&Part>) -> Result<()> {
-        let Some(kernels) = kernels(part.format, self.x) else { return Err(misfit(part.format)) };
-        if let (Kernels::F32, Ready::F32(x)) = (kernels, self.x) {
-            return self.f32(to, x, part);
+        let Some(kernels) = kernels(part.format, self.x) else {
+            let name = part.format.name();
+            return Err(DeviceError(format!("CUDA: rows were not made ready for {name}")));
+        };
+        match self.x {
+            Ready::F32(x) => self.f32(to, x, part),
+            _ => self.split(to, kernels, part.into(), up.map(Weights::from)),
         }
-        let steps = (part.cols * kernels.x_size()).div_ceil(STEP);
+    }
+
+    fn split(&self, to: To, kernels: Kernels, w: Weights, up: Option<Weights>) -> Result<()> {
+        let steps = (w.cols * kernels.x_size()).div_ceil(STEP);
         let per_split = steps.div_ceil(self.plan.splits);
         let splits = steps.div_ceil(per_split);
         if splits == 1 {
-            return self.tiles(to, kernels, (part, up), (1, steps));
+            return self.tiles(to, kernels, (w, up), (1, steps));
         }
-        let width = if up.is_some() { 2 * part.rows } else { part.rows };
+        let width = if up.is_some() { 2 * w.rows } else { w.rows };
         let needed = splits * self.rows * width * size_of::<f32>();
         assert!(needed <= self.work.bytes(), "{needed} bytes of work and {} there", self.work.bytes());
         let write = if up.is_some() { Write::SideBySide } else { Write::Store };
         let sums = To { at: self.work.at(0), columns: width, bias: [0, 0], write };
-        self.tiles(sums, kernels, (part, up), (splits, per_split))?;
-        self.sum(to, part.rows, up.is_some(), splits)
+        self.tiles(sums, kernels, (w, up), (splits, per_split))?;
+        self.sum(to, w.rows, up.is_some(), splits)
     }
 
     fn tiles(
         &self,
         to: To,
         kernels: Kernels,
-        (part, up): (&Part, Option<&Part>),
+        (w, up): (Weights, Option<Weights>),
         (splits, per_split): (usize, usize),
     ) -> Result<()> {
         let none = Arg::Ptr(0);
         let (x, ds, x_scale): (Arg, Arg, Arg) = match self.x {
             Ready::F16 { h, scale } => (h.into(), none, scale.into()),
+            Ready::E4m3 { q, scale } => (q.into(), none, scale.into()),
             Ready::Bf16(x) | Ready::F32(x) => (x.into(), none, none),
             Ready::Bytes { q, ds } => (q.into(), ds.into(), none),
         };
-        let [q0, h0, s0, d0] = part.planes();
-        let [q1, h1, s1, d1] = up.map_or([none; 4], Part::planes);
-        let scales = scales(part.format);
+        let [q0, h0, s0, d0] = w.planes;
+        let [q1, h1, s1, d1] = up.map_or([none; 4], |up| up.planes);
+        let up_scale = up.map_or(0, |up| up.scale);
         #[rustfmt::skip]
         let args = [
-            Arg::Ptr(to.at), to.columns.into(), scales, x, ds, x_scale, q0, h0, s0, d0, q1, h1, s1, d1,
-            none, none, Arg::I32(0), Arg::Ptr(to.bias[0]), Arg::Ptr(to.bias[1]),
-            self.rows.into(), part.rows.into(), part.cols.into(), to.write.into(), per_split.into(),
+            Arg::Ptr(to.at), to.columns.into(), Arg::I32(w.scales), x, ds, x_scale,
+            q0, h0, s0, d0, q1, h1, s1, d1,
+            Arg::Ptr(w.scale), Arg::Ptr(up_scale), Arg::I32(w.scale_step),
+            Arg::Ptr(to.bias[0]), Arg::Ptr(to.bias[1]),
+            self.rows.into(), w.rows.into(), w.cols.into(), to.write.into(), per_split.into(),
         ];
         let (tile, width) = (self.plan.tile, if up.is_some() { COLUMNS / 2 } else { COLUMNS });
-        let blocks = self.rows.div_ceil(tile.rows()) * part.rows.div_ceil(width);
+        let blocks = self.rows.div_ceil(tile.rows()) * w.rows.div_ceil(width);
         let shape = Shape::new([blocks, 1, splits], tile.threads()).shared(kernels.shared(tile));
-        self.gpu.launch(MODULE, kernels.name(tile), shape, &args)
+        self.gpu.launch(kernels.module(), kernels.name(tile), shape, &args)
     }
 
+    /// Columns over blocks, rows over blocks.
     fn sum(&self, to: To, columns: usize, gated: bool, splits: usize) -> Result<()> {
         let args = [
             Arg::Ptr(to.at),
@@ -303,7 +396,7 @@ impl Product<'_> {
             Arg::I32(gated.into()),
             to.write.into(),
         ];
-        let shape = Shape::new([columns.div_ceil(SUM_THREADS), self.rows, 1], SUM_THREADS);
+        let shape = Shape::new([self.rows, columns.div_ceil(SUM_THREADS), 1], SUM_THREADS);
         self.gpu.launch(MODULE, "gemm_sum", shape, &args)
     }
 
@@ -325,10 +418,6 @@ impl Product<'_> {
     }
 }
 
-pub(super) fn misfit(format: BlockFormat) -> DeviceError {
-    DeviceError(format!("CUDA: {} is not multiplied with activations of this type", format.name()))
-}
-
 /// Formats that share kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kernels {
@@ -340,6 +429,7 @@ pub(super) enum Kernels {
     Bits6,
     Bits8,
     Int8,
+    E4m3,
 }
 
 /// Those that multiply a format with such activations.
@@ -359,15 +449,15 @@ pub(super) fn kernels(format: BlockFormat, x: Ready) -> Option<Kernels> {
 }
 
 /// `gemm::Scales`
-pub(super) fn scales(format: BlockFormat) -> Arg {
+pub(super) fn scales(format: BlockFormat) -> i32 {
     use BlockFormat as B;
-    Arg::I32(match format {
+    match format {
         B::F32 | B::F16 | B::BF16 => 0,
         B::Q4_0 | B::Q5_0 | B::Q8_0 => 1,
         B::Q4_1 | B::Q5_1 => 2,
         B::Q4_K | B::Q5_K => 3,
         B::Q6_K => 4,
-    })
+    }
 }
 
 macro_rules! by_tile {
@@ -381,6 +471,14 @@ macro_rules! by_tile {
     };
 }
 
+/// Dynamic shared memory of every kernel, in the order of `gemm_shared`, which a test compares.
+#[doc(hidden)]
+pub fn shared_of_kernels() -> Vec<usize> {
+    use Kernels as K;
+    let kernels = [K::F16, K::Bf16, K::Bits4, K::Bits5, K::Bits6, K::Bits8, K::Int8, K::E4m3];
+    kernels.into_iter().flat_map(|kernels| Tile::ALL.map(|tile| kernels.shared(tile))).collect()
+}
+
 impl Kernels {
     fn name(self, tile: Tile) -> &'static str {
         match self {
@@ -392,14 +490,19 @@ impl Kernels {
             Kernels::Bits6 => by_tile!("bits6", tile),
             Kernels::Bits8 => by_tile!("bits8", tile),
             Kernels::Int8 => by_tile!("int8", tile),
+            Kernels::E4m3 => by_tile!("e4m3", tile),
         }
+    }
+
+    fn module(self) -> &'static str {
+        if self == Kernels::E4m3 { FP8_MODULE } else { MODULE }
     }
 
     /// Bytes of an activation.
     fn x_size(self) -> usize {
         match self {
             Kernels::F32 => 4,
-            Kernels::Int8 => 1,
+            Kernels::Int8 | Kernels::E4m3 => 1,
             _ => 2,
         }
     }
@@ -411,7 +514,7 @@ impl Kernels {
         // Of a step: weights, what belongs to 32 of them (high bits, words of scales), and scales made ready.
         let (weights, subs, high, words, ready) = match self {
             Kernels::F32 => return 0,
-            Kernels::F16 | Kernels::Bf16 => (COLUMNS * 128, 2, 0, 0, 0),
+            Kernels::F16 | Kernels::Bf16 | Kernels::E4m3 => (COLUMNS * 128, 2, 0, 0, 0),
             Kernels::Bits4 => (packed(2), 2, 0, 2, 8),
             Kernels::Bits5 => (packed(2), 2, 4, 2, 8),
             Kernels::Bits6 => (packed(2), 2, 8, 2, 8),
@@ -420,8 +523,12 @@ impl Kernels {
         };
         let x_scales = if self == Kernels::Int8 { subs * rows * 8 } else { 0 };
         let stage = rows * 128 + weights + subs * COLUMNS * (high + 4 * words) + x_scales;
-        let wide = matches!(self, Kernels::F16 | Kernels::Bf16 | Kernels::Int8);
-        let stages = if wide && tile == Tile::Rows128 { 3 } else { 4 };
+        let stages = match (self, tile) {
+            (Kernels::Int8, Tile::Rows64 | Tile::Rows128) => 2,
+            (Kernels::Bits4 | Kernels::Bits5, _) => 4,
+            (_, Tile::Rows128) => 3,
+            _ => 4,
+        };
         stages * stage + 2 * subs * COLUMNS * ready
     }
 }

@@ -22,7 +22,7 @@ use super::gemm::{self, Kernels, Tile};
 use super::gemv;
 use super::gpu::{Arg, Gpu, Memory, Shape};
 use super::weights::{Part, by_format};
-use crate::compute::{Activation, Result};
+use crate::compute::{Activation, DeviceError, Result};
 use crate::weights::BlockFormat;
 
 const MODULE: &str = "moe";
@@ -203,7 +203,7 @@ pub fn few(
     let (q, ds, x) = match (x, weights.wants_bytes()) {
         (gemv::Ready::Bytes { q, ds }, true) => (Some(q), Some(ds), None),
         (gemv::Ready::Floats(x), false) => (None, None, Some(x)),
-        _ => return Err(gemm::misfit(weights.format)),
+        _ => return Err(misfit(weights.format)),
     };
     let per_row = match of {
         Of::Rows(top) => top,
@@ -231,7 +231,7 @@ pub fn many(
     experts: &Experts,
 ) -> Result<()> {
     let Experts { weights, gated, n } = *experts;
-    let misfit = || gemm::misfit(weights.format);
+    let misfit = || misfit(weights.format);
     let kernels = gemm::kernels(weights.format, x).ok_or_else(misfit)?;
     let kernel = kernel(kernels, sorted.tile).ok_or_else(misfit)?;
     let (x, x_scale) = match x {
@@ -243,7 +243,7 @@ pub fn many(
         Of::Rows(_) => &sorted.rows,
         Of::Pairs => &sorted.pairs,
     };
-    let to = [out.into(), gemm::scales(weights.format), x.into(), x_scale.into()];
+    let to = [out.into(), Arg::I32(gemm::scales(weights.format)), x.into(), x_scale.into()];
     let lists = [(&sorted.tiles).into(), (&sorted.pairs).into(), rows_of_x.into()];
     let sizes = [n.into(), weights.cols.into(), experts.gelu()];
     let args = [&to[..], &lists, &experts.planes(), &sizes].concat();
@@ -251,6 +251,10 @@ pub fn many(
     let tiles = most_tiles(rows * sorted.top, sorted.experts, sorted.tile.rows());
     let shape = Shape::new([n.div_ceil(columns), tiles, 1], 128).shared(kernels.shared(sorted.tile));
     gpu.launch("moe_gemm", kernel, shape, &args)
+}
+
+fn misfit(format: BlockFormat) -> DeviceError {
+    DeviceError(format!("CUDA: experts of {} are not multiplied with rows made ready so", format.name()))
 }
 
 macro_rules! by_tile {
@@ -271,7 +275,7 @@ fn kernel(kernels: Kernels, tile: Tile) -> Option<&'static str> {
         Kernels::Bits5 => by_tile!("bits5", tile),
         Kernels::Bits6 => by_tile!("bits6", tile),
         Kernels::Bits8 => by_tile!("bits8", tile),
-        Kernels::F32 | Kernels::Int8 => None,
+        Kernels::F32 | Kernels::Int8 | Kernels::E4m3 => None,
     }
 }
 
