@@ -1,8 +1,8 @@
 // W x for one to eight rows of x, where reading W is all the cost.
 //
-// A team of threads (8 to 128, a power of two) takes a lot of four of W's rows. Its lanes stride along them, each with a
-// piece of every row at a time: 16 bytes of the q plane. So a lane has four loads of weights on their way,
-// and what it reads of x serves four rows of W; the loads of a team are side by side.
+// A team of threads (8 to 128, a power of two) takes a lot of four of W's rows. Its lanes stride along
+// them, each with a piece of every row at a time: 16 bytes of the q plane. So a lane has four loads of
+// weights on their way, what it reads of x serves four rows of W, and the loads of a team are side by side.
 // A row's result is summed in the same order whatever other rows there are, and however many.
 #include "planes.cuh"
 
@@ -209,7 +209,10 @@ DEV void gemv(float* out, int columns, const float* bias, const float* bias_b, c
     if (t >= rows || n >= wide || r >= lot_rows) continue;
     float* to = out + (size_t)t * columns + n;
     float value = total(team_at, e % N) + (bias ? bias[n] : 0.f);
-    if (gated) value = activated(value, write == GELU) * (total(team_at, e % N + lot_rows) + (bias_b ? bias_b[n] : 0.f));
+    if (gated) {
+      const float up = total(team_at, e % N + lot_rows) + (bias_b ? bias_b[n] : 0.f);
+      value = activated(value, write == GELU) * up;
+    }
     *to = write == ADD ? *to + value : value;
   }
 }
@@ -220,7 +223,7 @@ DEV void gemv(float* out, int columns, const float* bias, const float* bias_b, c
       const uint8_t* s, const uint8_t* d, const uint8_t* q_b, const uint8_t* h_b, const uint8_t* s_b,               \
       const uint8_t* d_b, const void* x, const float2* ds, int wide, int cols, int rows, int team_log, int write) { \
     gemv<Format::format, most>(out, columns, bias, bias_b, {q, h, s, d}, {q_b, h_b, s_b, d_b}, x, ds, wide, cols,   \
-                               rows, team_log, write);                                                                 \
+                               rows, team_log, write);                                                              \
   }                                                                                                                 \
   EXPORT_KERNEL(gemv_##name##_##most)
 #define EVERY_ROWS(format, name) GEMV(format, name, 1) GEMV(format, name, 2) GEMV(format, name, 4) GEMV(format, name, 8)

@@ -32,7 +32,7 @@ template <Format F> struct Of {
   static constexpr bool MINIMUM = F == Format::Q4_1 || F == Format::Q5_1 || F == Format::Q4_K || F == Format::Q5_K;
   // Byte = (value - zero) << SHIFT, where the value has 8 - SHIFT bits.
   static constexpr int SHIFT = F == Format::Q4_0 ? 4 : F == Format::Q5_0 ? 3 : SIX ? 2 : 0;
-  static constexpr int Q_BYTES = F == Format::F32 ? 128 : F == Format::F16 || F == Format::BF16 ? 64 : F == Format::Q8_0 ? 32 : 16;
+  static constexpr int Q_BYTES = F == Format::F32 ? 128 : FLOATS ? 64 : F == Format::Q8_0 ? 32 : 16;
   static constexpr int H_BYTES = FIVE ? 4 : SIX ? 8 : 0;
   static constexpr int S_BYTES = FLOATS ? 0 : F == Format::Q4_1 || F == Format::Q5_1 ? 4 : 2;
   static constexpr int D_BYTES = F == Format::Q4_K || F == Format::Q5_K ? 4 : SIX ? 2 : 0; // of 8 subs
