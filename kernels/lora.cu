@@ -11,11 +11,11 @@
 // How it is cut depends on k alone, so a row's result does not depend on what else is in the batch.
 #include "common.cuh"
 
+namespace lora { // all files are linked into one library on the emulator
+
 #define SPLIT 1024 // columns of A to a block
 #define TILE 16    // rows of a tile: m of the mma
 #define MOST 64    // largest rank
-
-namespace { // all files are linked into one library on the emulator
 
 // One matrix's adapter, as src/compute/cuda/lora.rs writes it.
 struct Adapter {
@@ -51,8 +51,6 @@ DEV float dot8(uint4 w, const float4& x, const float4& y, int half) {
   const float2 a = two(w.x, half), b = two(w.y, half), c = two(w.z, half), d = two(w.w, half);
   return a.x * x.x + a.y * x.y + b.x * x.z + b.y * x.w + c.x * y.x + c.y * y.y + d.x * y.z + d.y * y.w;
 }
-
-}  // namespace
 
 // ---- by rows ----
 
@@ -120,7 +118,6 @@ EXPORT_KERNEL(lora_expand)
 // bits are two bf16 exactly, takes both twice. So no row needs a scale, and two or four mma do what one
 // would; A and B are small.
 
-namespace {
 struct Split4 {
   uint32_t high[4], low[4]; // pairs of bf16: of 8 numbers that lie side by side
 };
@@ -166,7 +163,6 @@ DEV void mma_32(float (&d)[4], const Split4& top, const Split4& bottom, const ui
   }
 }
 DEV float4 zero4() { return make_float4(0.f, 0.f, 0.f, 0.f); }
-}  // namespace
 
 // tmp[split][t][r] = A[r] x[t] for the rows of a tile. Grid: tiles (more than there are may be launched),
 // splits. The 4 warps of a block take every fourth 32 columns; their sums are added in order.
@@ -207,7 +203,6 @@ extern "C" __global__ void __launch_bounds__(128)
 }
 EXPORT_KERNEL(lora_shrink_tiles)
 
-namespace {
 // 8 sums of `tmp` from column r on, over the splits in order; zeros beyond the rank.
 DEV Split4 sums_of(const float* tmp, size_t stride, int splits, bool there) {
   float4 x = zero4(), y = zero4();
@@ -219,7 +214,6 @@ DEV Split4 sums_of(const float* tmp, size_t stride, int splits, bool there) {
     }
   return split(x, y);
 }
-}  // namespace
 
 // out[t][n0 + i] += scale * B[i] tmp[t] for the rows of a tile and 256 outputs. Grid: tiles, n / 256.
 // A warp has 64 outputs, 8 at a time. n, n0 and ld are even.
@@ -267,3 +261,5 @@ extern "C" __global__ void __launch_bounds__(128)
   }
 }
 EXPORT_KERNEL(lora_expand_tiles)
+
+}  // namespace lora

@@ -5,11 +5,12 @@
 // lies in the order of pairs. So sorting only makes a list, and no activations are moved for it.
 #include "common.cuh"
 
+namespace moe { // all files are linked into one library on the emulator
+
 #define MOST_EXPERTS 256
 #define MOST_TOP 32   // a lane for each expert chosen
 #define CHUNK 256     // pairs of a block that sorts
 
-namespace { // all files are linked into one library on the emulator
 struct Choice {
   float key, score;
   int id; // -1: none
@@ -19,7 +20,6 @@ DEV bool before(const Choice& a, const Choice& b) {
   if (a.id < 0 || b.id < 0) return a.id >= 0;
   return a.key > b.key || (a.key == b.key && a.id < b.id);
 }
-}  // namespace
 
 // Each row's `top` experts, the best first, and their weights. A warp has a row.
 //   score = softmax over all experts, or sigmoid;  choice by score + bias (by logits where that is the same)
@@ -136,7 +136,6 @@ extern "C" __global__ void __launch_bounds__(CHUNK)
 }
 EXPORT_KERNEL(moe_count)
 
-namespace {
 // Sum of what the threads before this one have; block of 256. `red` is 9 integers of shared memory.
 DEV int scan_before(int v, int32_t* red) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -152,7 +151,6 @@ DEV int scan_before(int v, int32_t* red) {
   for (int i = 0; i < warp; i++) sum += red[i];
   return sum - v;
 }
-}  // namespace
 
 // One block, a thread for each expert. counts[block][e] becomes the pairs of e in blocks before, and the
 // last row where e's pairs begin in the sorted list. tiles: how many, then for each (expert, first place in
@@ -227,3 +225,5 @@ extern "C" __global__ void __launch_bounds__(128)
   *o = make_float4(o->x + sum.x, o->y + sum.y, o->z + sum.z, o->w + sum.w);
 }
 EXPORT_KERNEL(moe_combine)
+
+}  // namespace moe

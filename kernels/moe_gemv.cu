@@ -2,7 +2,7 @@
 #include "gemm_out.cuh"
 #include "planes.cuh"
 
-namespace { // all files are linked into one library on the emulator
+namespace moe_gemv { // all files are linked into one library on the emulator
 
 // Outputs of a warp. Each lane has a sub of 32 weights (or 16 bytes of them) of every one at a time, so as
 // many loads of 16 bytes are on their way, twice as many where it is gated.
@@ -13,20 +13,21 @@ struct Bytes {
   uint4 lo, hi;
   float2 ds;
 };
-DEV int dot4(const uint4& x, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
-  return ptx::dp4a(x.w, d, ptx::dp4a(x.z, c, ptx::dp4a(x.y, b, ptx::dp4a(x.x, a, 0))));
+DEV int dot16(const uint4& x, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  const uint32_t bytes[4] = {x.x, x.y, x.z, x.w}, weights[4] = {a, b, c, d};
+  return ptx::dot16(weights, bytes, 0);
 }
 // Weights of sub b times x.
 template <Format F> DEV float dot(const Planes& w, size_t b, const Bytes& x) {
   int lo, hi;
   if constexpr (F == Format::Q8_0) {
     const uint4 u = ((const uint4*)w.q)[2 * b], v = ((const uint4*)w.q)[2 * b + 1];
-    lo = dot4(x.lo, u.x, u.y, u.z, u.w);
-    hi = dot4(x.hi, v.x, v.y, v.z, v.w);
+    lo = dot16(x.lo, u.x, u.y, u.z, u.w);
+    hi = dot16(x.hi, v.x, v.y, v.z, v.w);
   } else {
     const Bits bits = load_bits<F>(w, b);
-    lo = dot4(x.lo, word<F>(bits, 0), word<F>(bits, 1), word<F>(bits, 2), word<F>(bits, 3));
-    hi = dot4(x.hi, word<F>(bits, 4), word<F>(bits, 5), word<F>(bits, 6), word<F>(bits, 7));
+    lo = dot16(x.lo, word<F>(bits, 0), word<F>(bits, 1), word<F>(bits, 2), word<F>(bits, 3));
+    hi = dot16(x.hi, word<F>(bits, 4), word<F>(bits, 5), word<F>(bits, 6), word<F>(bits, 7));
   }
   const float2 s = scales<F>(w, b);
   if constexpr (Of<F>::SIX) return x.ds.x * (s.x * (float)lo + s.y * (float)hi);
@@ -110,15 +111,13 @@ template <Format F, bool GATED> DEV void product(GEMV_PARAMS) {
   }
 }
 
-}  // namespace
-
 #define GEMV_ARGS out, ids, q, ds, x, q0, h0, s0, d0, q1, h1, s1, d1, n, k, per_row, gelu
 #define GEMV(name, format)                                                                                   \
-  extern "C" __global__ void __launch_bounds__(WARPS * 32, 5) moe_gemv_##name(GEMV_PARAMS) {                    \
+  extern "C" __global__ void __launch_bounds__(WARPS * 32, 4) moe_gemv_##name(GEMV_PARAMS) {                    \
     product<Format::format, false>(GEMV_ARGS);                                                               \
   }                                                                                                          \
   EXPORT_KERNEL(moe_gemv_##name)                                                                             \
-  extern "C" __global__ void __launch_bounds__(WARPS * 32, 5) moe_gemv_gated_##name(GEMV_PARAMS) {              \
+  extern "C" __global__ void __launch_bounds__(WARPS * 32, 4) moe_gemv_gated_##name(GEMV_PARAMS) {              \
     product<Format::format, true>(GEMV_ARGS);                                                                \
   }                                                                                                          \
   EXPORT_KERNEL(moe_gemv_gated_##name)
@@ -133,3 +132,5 @@ GEMV(q8_0, Q8_0)
 GEMV(q4_k, Q4_K)
 GEMV(q5_k, Q5_K)
 GEMV(q6_k, Q6_K)
+
+}  // namespace moe_gemv

@@ -1,10 +1,11 @@
 use crate::blocks::matrix;
 use crate::harness::{Numbers, close, get, in_every_order, put, room};
 use glassbox::compute::Activation;
-use glassbox::compute::cuda::moe::{self, Experts, Groups, Input, Of, Router, Score, Sorted};
+use glassbox::compute::cuda::moe::{self, Experts, Groups, Of, Router, Score, Sorted};
 use glassbox::compute::cuda::weights::Matrix;
-use glassbox::compute::cuda::{Gpu, Memory, rows};
+use glassbox::compute::cuda::{Gpu, Memory, gemm, gemv, rows};
 use glassbox::weights::BlockFormat;
+use half::{bf16, f16};
 
 /// f32 sums in another order than the twin's; exponentials to 2 ulp.
 const SUMS: f32 = 2e-6;
@@ -192,7 +193,7 @@ fn pairs_are_sorted_by_expert() {
                 let mut tiles: Vec<i32> = vec![0];
                 let mut first = 0;
                 for pairs in wanted.chunk_by(|a, b| ids[*a as usize] == ids[*b as usize]) {
-                    for pairs in pairs.chunks(tile) {
+                    for pairs in pairs.chunks(tile as usize) {
                         tiles.extend([ids[pairs[0] as usize], first, pairs.len() as i32]);
                         first += pairs.len() as i32;
                     }
@@ -215,8 +216,14 @@ fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
 }
 
+/// Tests are not optimised: iterators would take ten times as long.
 fn dot(w: &[f32], x: &[f32]) -> f64 {
-    w.iter().zip(x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum()
+    let (mut sum, mut i) = (0.0, 0);
+    while i < w.len() {
+        sum += w[i] as f64 * x[i] as f64;
+        i += 1;
+    }
+    sum
 }
 
 /// Weights of all experts of a layer, on the device and as they are.
@@ -264,13 +271,14 @@ fn product(
     }
 }
 
-/// What `few` takes for weights of this format, and what it is worth.
+/// Activations made ready, and what they are worth then.
 struct Ready {
     parts: Vec<Memory>,
     x: Vec<f32>,
 }
 
 impl Ready {
+    /// For `few`: bytes for blocks, f32 for floats.
     fn few(gpu: &Gpu, format: BlockFormat, x: &[f32], k: usize) -> Self {
         let count = x.len() / k;
         let d = put(gpu, x);
@@ -284,10 +292,34 @@ impl Ready {
         Self { parts: vec![q, ds], x }
     }
 
-    fn input(&self) -> Input<'_> {
+    fn as_few(&self) -> gemv::Ready<'_> {
         match &self.parts[..] {
-            [q, ds] => Input::Bytes(q, ds),
-            parts => Input::Floats(&parts[0]),
+            [q, ds] => gemv::Ready::Bytes { q, ds },
+            parts => gemv::Ready::Floats(&parts[0]),
+        }
+    }
+
+    /// For `many`: f16 with a scale for each row, or bf16.
+    fn many(gpu: &Gpu, format: BlockFormat, x: &[f32], k: usize) -> Self {
+        let count = x.len() / k;
+        let d = put(gpu, x);
+        let h = room::<u16>(gpu, x.len());
+        if format == BlockFormat::BF16 {
+            rows::to_bf16(gpu, &h, &d, count, k, None).unwrap();
+            let x = get::<bf16>(gpu, &h, x.len()).iter().map(|h| h.to_f32()).collect();
+            return Self { parts: vec![h], x };
+        }
+        let scale = room::<f32>(gpu, count);
+        rows::to_f16(gpu, (&h, &scale), &d, count, k, None).unwrap();
+        let (halves, scales): (Vec<f16>, Vec<f32>) = (get(gpu, &h, x.len()), get(gpu, &scale, count));
+        let x = halves.iter().enumerate().map(|(i, h)| h.to_f32() * scales[i / k]).collect();
+        Self { parts: vec![h, scale], x }
+    }
+
+    fn as_many(&self) -> gemm::Ready<'_> {
+        match &self.parts[..] {
+            [h, scale] => gemm::Ready::F16 { h, scale },
+            parts => gemm::Ready::Bf16(&parts[0]),
         }
     }
 }
@@ -322,11 +354,148 @@ fn few_rows_read_their_experts() {
                     n,
                 };
                 let out = put(gpu, &vec![0.5f32; 6 * n]);
-                moe::few(gpu, &out, &ids, 6, (ready.input(), of), &experts).unwrap();
+                moe::few(gpu, &out, &ids, 6, (ready.as_few(), of), &experts).unwrap();
                 let mut wanted = vec![0.5; 6 * n];
                 product(&gate, gated, &IDS, &ready.x, per_row, &mut wanted);
                 near(format.name(), &get(gpu, &out, 6 * n), &wanted, SUMS);
             }
+        }
+    });
+}
+
+/// Weights in blocks are f16 when they are multiplied: 2^-11 of scale and of minimum, at random.
+const HALVES: f32 = 1e-3;
+
+/// Experts with no rows, with one, with more than a tile; outputs that are no multiple of a tile's; pairs
+/// without an expert; more tiles launched than there are.
+#[test]
+fn many_rows_share_their_experts() {
+    in_every_order(|gpu| {
+        for (i, format) in BlockFormat::ALL.into_iter().skip(1).enumerate() {
+            let (n, k, top, rows, experts) = (70, 256, 2, 12, 4);
+            let (gate, up) = (stack(gpu, format, experts, n, k), stack(gpu, format, experts, n, k));
+            let ids: Vec<i32> =
+                (0..rows * top).map(|p| if p == 5 { 1 } else { [3, 0, 3, -1, 3][p % 5] }).collect();
+            let tile = moe::TILES[i % 2];
+            let sorted = Sorted::new(gpu, rows + 3, (top, experts), tile).unwrap();
+            let d = put(gpu, &ids);
+            moe::sort(gpu, &sorted, &d, rows).unwrap();
+            let activation = if i % 3 == 0 { Activation::Silu } else { Activation::GeluTanh };
+            for (gated, of) in [(None, Of::Pairs), (Some((&up, activation)), Of::Rows(top))] {
+                let (count, per_row) = if matches!(of, Of::Pairs) { (rows * top, 1) } else { (rows, top) };
+                let x: Vec<f32> = Numbers::new(7).units(count * k).iter().map(|x| x * 0.1).collect();
+                let ready = Ready::many(gpu, format, &x, k);
+                let experts = Experts {
+                    weights: &gate.matrix.parts[0],
+                    gated: gated.map(|(up, activation)| (&up.matrix.parts[0], activation)),
+                    n,
+                };
+                let out = put(gpu, &vec![0.5f32; rows * top * n]);
+                moe::many(gpu, &out, (&sorted, rows), (ready.as_many(), of), &experts).unwrap();
+                let mut wanted = vec![0.5; rows * top * n];
+                product(&gate, gated, &ids, &ready.x, per_row, &mut wanted);
+                let tolerance = if format.block_len() == 1 { SUMS } else { HALVES };
+                near(format.name(), &get(gpu, &out, wanted.len()), &wanted, tolerance);
+            }
+        }
+    });
+}
+
+/// A whole layer as the module's table has it, both ways, against the twin that goes row by row. Rows beyond
+/// the step's stay as they are.
+#[test]
+fn a_layer_is_routed_multiplied_and_added_up() {
+    in_every_order(|gpu| {
+        for (format, router) in [
+            (BlockFormat::Q4_K, plain(4, 2)),
+            (BlockFormat::Q8_0, Router { score: Score::Sigmoid, scale: 2.5, ..plain(8, 1) }),
+            (BlockFormat::F16, Router { renormalise: false, ..plain(8, 2) }),
+        ] {
+            let (rows, there, wide, narrow) = (5, 4, 256, 256);
+            let Router { experts, top, .. } = router;
+            let (gate, up) =
+                (stack(gpu, format, experts, narrow, wide), stack(gpu, format, experts, narrow, wide));
+            let down = stack(gpu, format, experts, wide, narrow);
+            let mut numbers = Numbers::new(experts as u64);
+            let x: Vec<f32> = numbers.units(rows * wide).iter().map(|x| x * 0.1).collect();
+            let logits: Vec<f32> = numbers.units(rows * experts).iter().map(|x| x * 3.0).collect();
+            let before = numbers.units(rows * wide);
+
+            let mut wanted = before.clone();
+            for row in 0..there {
+                let (ids, weights) = routed(&logits[row * experts..][..experts], None, &router);
+                for (expert, weight) in ids.iter().zip(weights) {
+                    let mut inner = vec![0.0; narrow];
+                    let x = &x[row * wide..][..wide];
+                    product(&gate, Some((&up, Activation::Silu)), &[*expert], x, 1, &mut inner);
+                    let mut y = vec![0.0; wide];
+                    product(&down, None, &[*expert], &inner, 1, &mut y);
+                    wanted[row * wide..][..wide].iter_mut().zip(y).for_each(|(out, y)| *out += weight * y);
+                }
+            }
+
+            let mut words = vec![0i32; 29];
+            words[0] = there as i32;
+            let step = put(gpu, &words);
+            let ((_, ids), (_, weights)) = route(gpu, &logits, Some(&step), &router);
+            let pairs = rows * top;
+            let (inner, y) = (room::<f32>(gpu, pairs * narrow), room::<f32>(gpu, pairs * wide));
+            let gated = Experts {
+                weights: &gate.matrix.parts[0],
+                gated: Some((&up.matrix.parts[0], Activation::Silu)),
+                n: narrow,
+            };
+            let last = Experts { weights: &down.matrix.parts[0], gated: None, n: wide };
+
+            let out = put(gpu, &before);
+            let ready = Ready::few(gpu, format, &x, wide);
+            moe::few(gpu, &inner, &ids, pairs, (ready.as_few(), Of::Rows(top)), &gated).unwrap();
+            let ready = Ready::few(gpu, format, &get::<f32>(gpu, &inner, pairs * narrow), narrow);
+            moe::few(gpu, &y, &ids, pairs, (ready.as_few(), Of::Pairs), &last).unwrap();
+            moe::combine(gpu, &out, &y, (&ids, &weights), (rows, top, wide)).unwrap();
+            let got = get::<f32>(gpu, &out, rows * wide);
+            // Activations as bytes: half a step of 1 / 127 of the largest of 32, at random.
+            near("few", &got, &wanted, if format == BlockFormat::F16 { SUMS } else { 1e-2 });
+            assert_eq!(got[there * wide..], before[there * wide..]);
+
+            let out = put(gpu, &before);
+            let sorted = Sorted::new(gpu, rows, (top, experts), moe::tile_for(rows, (top, experts))).unwrap();
+            moe::sort(gpu, &sorted, &ids, rows).unwrap();
+            let ready = Ready::many(gpu, format, &x, wide);
+            moe::many(gpu, &inner, (&sorted, rows), (ready.as_many(), Of::Rows(top)), &gated).unwrap();
+            let ready = Ready::many(gpu, format, &get::<f32>(gpu, &inner, pairs * narrow), narrow);
+            moe::many(gpu, &y, (&sorted, rows), (ready.as_many(), Of::Pairs), &last).unwrap();
+            moe::combine(gpu, &out, &y, (&ids, &weights), (rows, top, wide)).unwrap();
+            let got = get::<f32>(gpu, &out, rows * wide);
+            near("many", &got, &wanted, HALVES);
+            assert_eq!(got[there * wide..], before[there * wide..]);
+        }
+    });
+}
+
+/// NaN and infinity must reach the logits of their own row, and of no other.
+#[test]
+fn what_is_no_number_stays_with_its_row() {
+    in_every_order(|gpu| {
+        let (n, k, rows) = (11, 256, 3);
+        let stack = stack(gpu, BlockFormat::Q4_K, 2, n, k);
+        let experts = Experts { weights: &stack.matrix.parts[0], gated: None, n };
+        let mut x = Numbers::new(7).units(rows * k);
+        x[k + 40] = f32::NAN;
+        let ids = put(gpu, &[1, 1, 1]);
+        let sorted = Sorted::new(gpu, rows, (1, 2), moe::TILES[0]).unwrap();
+        moe::sort(gpu, &sorted, &ids, rows).unwrap();
+        let (few, many) =
+            (Ready::few(gpu, BlockFormat::Q4_K, &x, k), Ready::many(gpu, BlockFormat::Q4_K, &x, k));
+        for by_tiles in [false, true] {
+            let out = room::<f32>(gpu, rows * n);
+            match by_tiles {
+                false => moe::few(gpu, &out, &ids, rows, (few.as_few(), Of::Pairs), &experts).unwrap(),
+                true => moe::many(gpu, &out, (&sorted, rows), (many.as_many(), Of::Pairs), &experts).unwrap(),
+            }
+            let got: Vec<f32> = get(gpu, &out, rows * n);
+            assert!(got[n..2 * n].iter().all(|x| x.is_nan()), "{got:?}");
+            assert!(got[..n].iter().chain(&got[2 * n..]).all(|x| x.is_finite()), "{got:?}");
         }
     });
 }

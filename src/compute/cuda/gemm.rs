@@ -18,7 +18,7 @@ const FP8_MODULE: &str = "gemm_fp8";
 const FP8_CAPABILITY: u32 = 89;
 
 /// Columns of a tile; half as many of each where two matrices share it.
-const COLUMNS: usize = 128;
+pub(super) const COLUMNS: usize = 128;
 /// Bytes of a row of activations that are one step.
 const STEP: usize = 128;
 /// Rows and columns of a block of `gemm_f32`.
@@ -74,7 +74,7 @@ pub enum Tile {
 impl Tile {
     pub const ALL: [Tile; 4] = [Tile::Rows16, Tile::Rows32, Tile::Rows64, Tile::Rows128];
 
-    fn rows(self) -> usize {
+    pub(super) fn rows(self) -> usize {
         self as usize
     }
 
@@ -421,7 +421,7 @@ impl Product<'_> {
 
 /// Formats that share kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kernels {
+pub(super) enum Kernels {
     F32,
     F16,
     Bf16,
@@ -434,7 +434,7 @@ enum Kernels {
 }
 
 /// Those that multiply a format with such activations.
-fn kernels(format: BlockFormat, x: Ready) -> Option<Kernels> {
+pub(super) fn kernels(format: BlockFormat, x: Ready) -> Option<Kernels> {
     use BlockFormat as B;
     Some(match (format, x) {
         (B::F32, Ready::F32(_)) => Kernels::F32,
@@ -450,7 +450,7 @@ fn kernels(format: BlockFormat, x: Ready) -> Option<Kernels> {
 }
 
 /// `gemm::Scales`
-fn scales(format: BlockFormat) -> i32 {
+pub(super) fn scales(format: BlockFormat) -> i32 {
     use BlockFormat as B;
     match format {
         B::F32 | B::F16 | B::BF16 => 0,
@@ -509,7 +509,7 @@ impl Kernels {
     }
 
     /// Dynamic shared memory: `gemm::Tile::SHARED`.
-    fn shared(self, tile: Tile) -> usize {
+    pub(super) fn shared(self, tile: Tile) -> usize {
         let rows = tile.rows();
         let packed = |chunks: usize| chunks * (COLUMNS * 16 + 128 / chunks);
         // Of a step: weights, what belongs to 32 of them (high bits, words of scales), and scales made ready.

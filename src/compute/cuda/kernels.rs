@@ -20,6 +20,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("limits", include_str!("../../../kernels/ptx/limits.ptx")),
     ("lora", include_str!("../../../kernels/ptx/lora.ptx")),
     ("moe", include_str!("../../../kernels/ptx/moe.ptx")),
+    ("moe_gemm", include_str!("../../../kernels/ptx/moe_gemm.ptx")),
     ("moe_gemv", include_str!("../../../kernels/ptx/moe_gemv.ptx")),
     ("prefill", include_str!("../../../kernels/ptx/prefill.ptx")),
     ("repack", include_str!("../../../kernels/ptx/repack.ptx")),

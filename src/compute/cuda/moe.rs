@@ -18,16 +18,18 @@
 //! In [`few`], weights that are floats take f32 rows instead of bytes (steps 3 and 5 fall away). Rows that a
 //! captured graph has and the step has not get no expert: their pairs are neither sorted nor computed.
 
+use super::gemm::{self, Kernels, Tile};
+use super::gemv;
 use super::gpu::{Arg, Gpu, Memory, Shape};
 use super::weights::{Part, by_format};
-use crate::compute::{Activation, Result};
+use crate::compute::{Activation, DeviceError, Result};
 use crate::weights::BlockFormat;
 
 const MODULE: &str = "moe";
 pub const MOST_EXPERTS: usize = 256;
 pub const MOST_TOP: usize = 32;
-/// Pairs of a tile of [`many`]: the fewest for a few of each expert, the most for prefill.
-pub const TILES: [usize; 2] = [16, 64];
+/// Pairs of a tile of [`many`]: for a few of each expert, and for prefill.
+pub const TILES: [Tile; 2] = [Tile::Rows16, Tile::Rows64];
 /// Pairs of a block that sorts (`CHUNK`).
 const CHUNK: usize = 256;
 
@@ -105,16 +107,16 @@ pub struct Sorted {
     counts: Memory, // i32 [chunks + 1, experts]
     experts: usize,
     top: usize,
-    tile: usize,
+    tile: Tile,
 }
 
 impl Sorted {
     /// For at most so many rows, with tiles of `tile` pairs: one of [`TILES`].
-    pub fn new(gpu: &Gpu, rows: usize, (top, experts): (usize, usize), tile: usize) -> Result<Self> {
+    pub fn new(gpu: &Gpu, rows: usize, (top, experts): (usize, usize), tile: Tile) -> Result<Self> {
         let pairs = rows * top;
         let words = |words: usize| gpu.alloc(words * 4, "rows sorted by expert");
         Ok(Self {
-            tiles: words(1 + 3 * most_tiles(pairs, experts, tile))?,
+            tiles: words(1 + 3 * most_tiles(pairs, experts, tile.rows()))?,
             pairs: words(pairs)?,
             rows: words(pairs)?,
             counts: words((pairs.div_ceil(CHUNK) + 1) * experts)?,
@@ -123,6 +125,11 @@ impl Sorted {
             tile,
         })
     }
+}
+
+/// The tile for so many rows: the large one multiplies more with what it loads, once experts have the rows.
+pub fn tile_for(rows: usize, (top, experts): (usize, usize)) -> Tile {
+    if rows * top <= 24 * experts { Tile::Rows16 } else { Tile::Rows64 }
 }
 
 /// Every expert may have one tile that is not full.
@@ -138,7 +145,7 @@ pub fn sort(gpu: &Gpu, sorted: &Sorted, ids: &Memory, rows: usize) -> Result<()>
     let shape = |blocks: usize| Shape::new([blocks, 1, 1], CHUNK);
     let count: [Arg; 4] = [counts.into(), ids.into(), all.into(), experts.into()];
     gpu.launch(MODULE, "moe_count", shape(blocks), &count)?;
-    let offsets: [Arg; 5] = [tiles.into(), counts.into(), blocks.into(), experts.into(), (*tile).into()];
+    let offsets: [Arg; 5] = [tiles.into(), counts.into(), blocks.into(), experts.into(), tile.rows().into()];
     gpu.launch(MODULE, "moe_offsets", shape(1), &offsets)?;
     let place: [Arg; 7] =
         [pairs.into(), rows_of.into(), ids.into(), counts.into(), all.into(), experts.into(), (*top).into()];
@@ -183,30 +190,21 @@ pub enum Of {
     Pairs,
 }
 
-/// Activations for [`few`].
-#[derive(Clone, Copy)]
-pub enum Input<'a> {
-    /// q i8 [.., k] and ds f32x2 [.., k / 32] of `rows::to_bytes`, for weights in blocks.
-    Bytes(&'a Memory, &'a Memory),
-    /// f32 [.., k], for F32, F16 and BF16.
-    Floats(&'a Memory),
-}
-
 /// `out[pair] = W_e x`, out f32 [pairs, n], where every pair reads its expert's weights: for few rows.
 pub fn few(
     gpu: &Gpu,
     out: &Memory,
     ids: &Memory,
     pairs: usize,
-    (input, of): (Input, Of),
+    (x, of): (gemv::Ready, Of),
     experts: &Experts,
 ) -> Result<()> {
     let Experts { weights, gated, n } = *experts;
-    let (q, ds, x) = match input {
-        Input::Bytes(q, ds) => (Some(q), Some(ds), None),
-        Input::Floats(x) => (None, None, Some(x)),
+    let (q, ds, x) = match (x, weights.wants_bytes()) {
+        (gemv::Ready::Bytes { q, ds }, true) => (Some(q), Some(ds), None),
+        (gemv::Ready::Floats(x), false) => (None, None, Some(x)),
+        _ => return Err(misfit(weights.format)),
     };
-    assert_eq!(weights.wants_bytes(), q.is_some(), "{} weights", weights.format.name());
     let per_row = match of {
         Of::Rows(top) => top,
         Of::Pairs => 1,
@@ -221,6 +219,64 @@ pub fn few(
         &[n.into(), weights.cols.into(), per_row.into(), experts.gelu()],
     ];
     gpu.launch("moe_gemv", kernel, Shape::new([n.div_ceil(8), pairs, 1], 128), &args.concat())
+}
+
+/// `out[pair] = W_e x` as in [`few`], on tensor cores: for many rows. `sorted` holds the pairs of `rows`
+/// rows; x is f16 with its scales, or bf16 for BF16. Experts of F32 have [`few`] alone.
+pub fn many(
+    gpu: &Gpu,
+    out: &Memory,
+    (sorted, rows): (&Sorted, usize),
+    (x, of): (gemm::Ready, Of),
+    experts: &Experts,
+) -> Result<()> {
+    let Experts { weights, gated, n } = *experts;
+    let misfit = || misfit(weights.format);
+    let kernels = gemm::kernels(weights.format, x).ok_or_else(misfit)?;
+    let kernel = kernel(kernels, sorted.tile).ok_or_else(misfit)?;
+    let (x, x_scale) = match x {
+        gemm::Ready::F16 { h, scale } => (h, Some(scale)),
+        gemm::Ready::Bf16(x) => (x, None),
+        _ => return Err(misfit()),
+    };
+    let rows_of_x = match of {
+        Of::Rows(_) => &sorted.rows,
+        Of::Pairs => &sorted.pairs,
+    };
+    let to = [out.into(), Arg::I32(gemm::scales(weights.format)), x.into(), x_scale.into()];
+    let lists = [(&sorted.tiles).into(), (&sorted.pairs).into(), rows_of_x.into()];
+    let sizes = [n.into(), weights.cols.into(), experts.gelu()];
+    let args = [&to[..], &lists, &experts.planes(), &sizes].concat();
+    let columns = if gated.is_some() { gemm::COLUMNS / 2 } else { gemm::COLUMNS };
+    let tiles = most_tiles(rows * sorted.top, sorted.experts, sorted.tile.rows());
+    let shape = Shape::new([n.div_ceil(columns), tiles, 1], 128).shared(kernels.shared(sorted.tile));
+    gpu.launch("moe_gemm", kernel, shape, &args)
+}
+
+fn misfit(format: BlockFormat) -> DeviceError {
+    DeviceError(format!("CUDA: experts of {} are not multiplied with rows made ready so", format.name()))
+}
+
+macro_rules! by_tile {
+    ($name:literal, $tile:expr) => {
+        match $tile {
+            Tile::Rows16 => Some(concat!("moe_gemm_", $name, "_16")),
+            Tile::Rows64 => Some(concat!("moe_gemm_", $name, "_64")),
+            Tile::Rows32 | Tile::Rows128 => None,
+        }
+    };
+}
+
+fn kernel(kernels: Kernels, tile: Tile) -> Option<&'static str> {
+    match kernels {
+        Kernels::F16 => by_tile!("f16", tile),
+        Kernels::Bf16 => by_tile!("bf16", tile),
+        Kernels::Bits4 => by_tile!("bits4", tile),
+        Kernels::Bits5 => by_tile!("bits5", tile),
+        Kernels::Bits6 => by_tile!("bits6", tile),
+        Kernels::Bits8 => by_tile!("bits8", tile),
+        Kernels::F32 | Kernels::Int8 | Kernels::E4m3 => None,
+    }
 }
 
 /// `out[row] += weight * y` over the row's pairs, in order: out f32 [rows, n], y f32 [rows, top, n].
