@@ -214,39 +214,44 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
   const int mine = warp * 16 * MT;
   // What scores are multiplied with is base 2; under a soft cap it is twice the argument of tanh.
   const float scale = j.cap > 0.f ? j.scale * 2.f / j.cap * LOG2E : j.scale * LOG2E;
+  constexpr int V = (DP + 127) / 128, R = 8 / V; // 16 bytes of a row for each thread; rows under way at once
 #pragma unroll 1
-  for (int r = 0; r < 16 * MT; r++) {
-    const int i = mine + r;
-    if (i >= count) break;
-    const int row = row_first + (m0 + i) / group, h = head * group + (m0 + i) % group;
-    const float4* q = (const float4*)(j.qkv + ((size_t)row * (j.heads + 2 * j.kv_heads) + h) * j.dim);
-    constexpr int V = (DP + 127) / 128;
-    float4 x[V];
-    float most = 0.f;
+  for (int r = mine; r < mine + 16 * MT && mine < count; r += R) {
+    float4 x[R][V]; // rows beyond the tile are zeros
 #pragma unroll
-    for (int v = 0; v < V; v++) {
-      const int c = lane + 32 * v;
-      x[v] = c < j.dim / 4 ? q[c] : make_float4(0.f, 0.f, 0.f, 0.f);
-      most = fmaxf(most, fmaxf(fmaxf(fabsf(x[v].x), fabsf(x[v].y)), fmaxf(fabsf(x[v].z), fabsf(x[v].w))));
-    }
-    float up = 1.f, down = 1.f;
-    if (Kind<T>::halves) { // halves: a power of two brings the largest to 1024
-      const float p = power(warp_max(most));
-      if (p > 1e-30f && p < 1e30f) up = undo(p) * 1024.f, down = p * (1.f / 1024.f);
+    for (int i = 0; i < R; i++) {
+      const int row = row_first + (m0 + r + i) / group, h = head * group + (m0 + r + i) % group;
+      const float4* q = (const float4*)(j.qkv + ((size_t)row * (j.heads + 2 * j.kv_heads) + h) * j.dim);
+#pragma unroll
+      for (int v = 0; v < V; v++)
+        x[i][v] = r + i < count && lane + 32 * v < j.dim / 4 ? q[lane + 32 * v] : make_float4(0.f, 0.f, 0.f, 0.f);
     }
 #pragma unroll
-    for (int v = 0; v < V; v++) {
-      const int c = lane + 32 * v;
-      if (c < j.dim / 4)
-        *(uint2*)(sq + place<DP>(i, c / 2) + c % 2 * 4) =
-            make_uint2(pack<T>(x[v].x * up, x[v].y * up), pack<T>(x[v].z * up, x[v].w * up));
+    for (int i = 0; i < R; i++) {
+      float up = 1.f, down = 1.f;
+      if (Kind<T>::halves) { // a power of two brings the largest to 1024
+        float most = 0.f;
+#pragma unroll
+        for (int v = 0; v < V; v++)
+          most = fmaxf(most, fmaxf(fmaxf(fabsf(x[i][v].x), fabsf(x[i][v].y)), fmaxf(fabsf(x[i][v].z), fabsf(x[i][v].w))));
+        const float p = power(warp_max(most));
+        if (p > 1e-30f && p < 1e30f) up = undo(p) * 1024.f, down = p * (1.f / 1024.f);
+      }
+#pragma unroll
+      for (int v = 0; v < V; v++) {
+        const int c = lane + 32 * v;
+        if (c < j.dim / 4)
+          *(uint2*)(sq + place<DP>(r + i, c / 2) + c % 2 * 4) =
+              make_uint2(pack<T>(x[i][v].x * up, x[i][v].y * up), pack<T>(x[i][v].z * up, x[i][v].w * up));
+      }
+      if (lane == 0) factors[r + i] = down * scale;
     }
-    if (lane == 0) factors[i] = down * scale;
   }
   __syncwarp();
 
   // ---- this thread's rows: lane / 4 and that + 8 of each 16; those beyond the tile see nothing ----
   const int g = lane / 4, t = lane % 4;
+  const bool any = mine < count;
   int pos[MT][2];
   float factor[MT][2];
   float largest[MT][2], sum[MT][2];    // of scores in base 2; this thread's columns alone
@@ -258,7 +263,7 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
     for (int h = 0; h < 2; h++) {
       const int i = mine + m * 16 + h * 8 + g;
       pos[m][h] = i < count ? position + (m0 + i) / group : -1;
-      factor[m][h] = i < count ? factors[i] : 0.f;
+      factor[m][h] = any ? factors[i] : 0.f;
       largest[m][h] = -INFINITY;
       sum[m][h] = v_most[m][h] = 0.f;
     }
@@ -268,7 +273,6 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
       for (int e = 0; e < 4; e++) o[m][n][e] = 0.f;
   }
   // Of the warp: positions of its first row and its last.
-  const bool any = mine < count;
   const int warp_low = position + (m0 + mine) / group;
   const int warp_high = position + (m0 + min(mine + 16 * MT, count) - 1) / group;
 
