@@ -99,7 +99,7 @@ impl Plan {
         let blocks = |tile: Tile| tiles * rows.div_ceil(tile.rows());
         let tile = match rows {
             ..=16 => Tile::Rows16,
-            ..=32 => Tile::Rows32,
+            17..=32 => Tile::Rows32,
             // The large one multiplies more with what it loads, if that is not by multiplying nothing, and
             // if there are enough of them.
             _ if rows > 64
