@@ -234,6 +234,7 @@ impl Backend for Cuda {
 
     fn end(&mut self, whole: bool) -> Result<()> {
         self.pass.running = false;
+        self.lost |= !whole && self.gpu.is_lost();
         let ended = self.passes.end(&self.gpu, whole);
         self.heard(ended)
     }
@@ -452,6 +453,7 @@ impl Backend for Cuda {
     }
 
     fn end_logits(&mut self, whole: bool) -> Result<()> {
+        self.lost |= !whole && self.gpu.is_lost();
         let ended = self.passes.end_logits(&self.gpu, whole);
         self.heard(ended)
     }
