@@ -33,7 +33,8 @@ pub struct Cuda {
     /// Those that are asked for now.
     logits: Option<Logits>,
     draw_rows: usize,
-    staging: Staging,
+    /// While weights are loaded.
+    staging: Option<Staging>,
     /// Of copies on write: i32 [copies, 2].
     pairs: Room,
     /// A block on its way.
@@ -81,6 +82,9 @@ const LOGIT_ROWS: usize = 64;
 /// Words of a step to begin with; they grow.
 const FIRST_WORDS: usize = 1 << 16;
 
+/// What every model runs; repacking first, for it is waited for first.
+const MODULES: [&str; 9] = ["repack", "rows", "embed", "kv", "draw", "gemv", "decode", "gemm", "prefill"];
+
 impl Cuda {
     pub fn new(gpu: Gpu) -> Result<Self> {
         Ok(Self {
@@ -92,7 +96,7 @@ impl Cuda {
             draws: None,
             logits: None,
             draw_rows: 0,
-            staging: Staging::new(&gpu, STAGING_BYTES)?,
+            staging: None,
             pairs: Room::default(),
             block: None,
             most: Capacity::default(),
@@ -124,7 +128,15 @@ impl Cuda {
 
     fn load(&mut self, tensors: &[Tensor]) -> Result<Arc<Matrix>> {
         self.settled()?;
-        Matrix::load(&self.gpu, &mut self.staging, tensors, &mut |_| ()).map(Arc::new)
+        if self.staging.is_none() {
+            // The kernels are compiled while weights are on their way.
+            self.gpu.preload(&MODULES);
+        }
+        let staging = match &mut self.staging {
+            Some(staging) => staging,
+            none => none.insert(Staging::new(&self.gpu, STAGING_BYTES)?),
+        };
+        Matrix::load(&self.gpu, staging, tensors, &mut |_| ()).map(Arc::new)
     }
 
     fn covers(&self, rows: usize) -> usize {
@@ -191,6 +203,7 @@ impl Backend for Cuda {
     }
 
     fn prepare(&mut self, most: &Capacity) -> Result<()> {
+        self.staging = None;
         self.most = *most;
         self.draw_rows = self.logit_rows().min(most.outputs);
         self.draws = Some(Draws::new(&self.gpu, most.vocab, self.draw_rows)?);

@@ -158,6 +158,11 @@ impl Gpu {
         self.context.bind_to_thread().map_err(failed("using the device on this thread"))
     }
 
+    /// Begins to load the kernels of these modules, before they are asked for.
+    pub(super) fn preload(&self, modules: &[&'static str]) {
+        self.kernels.borrow_mut().preload(&self.context, modules);
+    }
+
     /// A module of a test, as PTX, under a name that no module has.
     #[doc(hidden)]
     pub fn add_module(&self, name: &'static str, ptx: String) {
