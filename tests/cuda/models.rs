@@ -141,8 +141,8 @@ pub fn random_model(format: BlockFormat) -> [Gguf; 2] {
 }
 
 /// How far one runner's logits are from another's: of a prompt, then single tokens, then three sequences
-/// at once, then nine.
-fn differences(ours: &mut dyn Runner, right: &mut dyn Runner) -> [f32; 4] {
+/// at once, then nine, then five tokens to be verified beside a single one.
+fn differences(ours: &mut dyn Runner, right: &mut dyn Runner) -> [f32; 5] {
     let tokens = prompt(24);
     let mut both = |rows: &[(u64, &[u32], usize)], outputs| {
         let run = |runner: &mut dyn Runner| {
@@ -166,7 +166,9 @@ fn differences(ours: &mut dyn Runner, right: &mut dyn Runner) -> [f32; 4] {
     let batch = |n: u64| -> Vec<(u64, &[u32], usize)> {
         (0..n).map(|seq| (seq, &tokens[seq as usize..][..1], if seq == 0 { 27 } else { 0 })).collect()
     };
-    [prefill, decode, both(&batch(3), Outputs::Last), both(&batch(9), Outputs::Last)]
+    let (few, many) = (both(&batch(3), Outputs::Last), both(&batch(9), Outputs::Last));
+    let verified = both(&[(0, &tokens[..5], 28), (1, &tokens[..1], 1)], Outputs::All);
+    [prefill, decode, few, many, verified]
 }
 
 /// Against the same weights in f32. Up to eight rows are multiplied as bytes, as the CPU does it with any

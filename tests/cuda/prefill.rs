@@ -212,8 +212,7 @@ fn run(gpu: &Gpu, case: &Case, made: &Made) -> Vec<Vec<f32>> {
     let splits = case.splits.zip(workspace.as_ref());
     prefill::attend(
         gpu,
-        &out,
-        &qkv,
+        (&out, &qkv),
         &cache,
         Place { step: &step, group: 1, rows, spans: spans.len() },
         &attention(case, sinks.as_ref()),
@@ -480,7 +479,7 @@ fn heads_without_a_kernel_are_refused() {
         let (place, tiles) =
             (Place { step: &memory, group: 0, rows: 2, spans: 1 }, Tiles { most: 1, rows: 2 });
         let said =
-            prefill::attend(gpu, &memory, &memory, &cache, place, &attention(&case, None), tiles, None);
+            prefill::attend(gpu, (&memory, &memory), &cache, place, &attention(&case, None), tiles, None);
         assert!(said.unwrap_err().0.contains("heads of 512"));
     });
 }

@@ -84,7 +84,7 @@ impl Attends {
         if pass.tiles > 0 {
             let tiles = prefill::Tiles { most: pass.tiles, rows: self.tile_rows() };
             let splits = Splits { limits: SPLITS, workspace: self.prefill.memory() };
-            prefill::attend(gpu, out, qkv, cache, place, &attention, tiles, Some(splits))?;
+            prefill::attend(gpu, (out, qkv), cache, place, &attention, tiles, Some(splits))?;
         }
         Ok(moved)
     }

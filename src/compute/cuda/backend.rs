@@ -422,17 +422,17 @@ impl Backend for Cuda {
         self.heard(copied)
     }
 
-    fn read_block(&mut self, cache: &Cache, block: u32, out: &mut [u8]) -> Result<()> {
+    fn read_block(&mut self, caches: &[Cache], block: u32, out: &mut [u8]) -> Result<()> {
         self.settled()?;
         let by = by(&mut self.block, &self.gpu, out.len())?;
-        let read = kv::read_block(&self.gpu, cache, block, by, out);
+        let read = kv::read_block(&self.gpu, caches, block, by, out);
         self.heard(read)
     }
 
-    fn write_block(&mut self, cache: &mut Cache, block: u32, from: &[u8]) -> Result<()> {
+    fn write_block(&mut self, caches: &mut [Cache], block: u32, from: &[u8]) -> Result<()> {
         self.settled()?;
         let by = by(&mut self.block, &self.gpu, from.len())?;
-        let written = kv::write_block(&self.gpu, cache, block, by, from);
+        let written = kv::write_block(&self.gpu, caches, block, by, from);
         self.heard(written)
     }
 

@@ -125,20 +125,29 @@ pub fn at_once(copies: &[(u32, u32)]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The bytes of a block as they lie in the cache, by way of pinned memory. Waits for everything queued.
-pub fn read_block(gpu: &Gpu, cache: &Cache, block: u32, by: &mut Pinned, out: &mut [u8]) -> Result<()> {
-    let bytes = cache.shape.block_bytes();
-    gpu.download(by, cache.at(block), bytes)?;
+/// The bytes of a block in every cache, one after the other, by way of pinned memory. Waits for everything
+/// queued.
+pub fn read_block(gpu: &Gpu, caches: &[Cache], block: u32, by: &mut Pinned, out: &mut [u8]) -> Result<()> {
+    let mut end = 0;
+    for cache in caches {
+        let bytes = cache.shape.block_bytes();
+        gpu.download_to(by, end, cache.at(block), bytes)?;
+        end += bytes;
+    }
     gpu.wait()?;
-    out[..bytes].copy_from_slice(&by.bytes()[..bytes]);
+    out[..end].copy_from_slice(&by.bytes()[..end]);
     Ok(())
 }
 
-/// Puts back what [`read_block`] gave, for a cache of the same shape.
-pub fn write_block(gpu: &Gpu, cache: &Cache, block: u32, by: &mut Pinned, from: &[u8]) -> Result<()> {
-    let bytes = cache.shape.block_bytes();
-    by.bytes_mut()[..bytes].copy_from_slice(&from[..bytes]);
-    gpu.upload(cache.at(block), by, bytes)?;
+/// Puts back what [`read_block`] gave, for caches of the same shapes.
+pub fn write_block(gpu: &Gpu, caches: &[Cache], block: u32, by: &mut Pinned, from: &[u8]) -> Result<()> {
+    by.bytes_mut()[..from.len()].copy_from_slice(from);
+    let mut end = 0;
+    for cache in caches {
+        let bytes = cache.shape.block_bytes();
+        gpu.upload_from(cache.at(block), by, end, bytes)?;
+        end += bytes;
+    }
     gpu.wait()
 }
 
