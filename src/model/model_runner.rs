@@ -23,7 +23,6 @@ pub struct ModelRunner<B: Backend> {
     buffers: Buffers<B>,
     caches: Vec<B::Cache>, // as many as a cache group has layers
     layout: CacheLayout,
-    shape: CacheShape,
     ropes: Vec<RopeTable>,
     /// Hidden states of the wanted positions. [max_outputs, dim]
     hidden: B::Buf,
@@ -112,7 +111,6 @@ impl<B: Backend> ModelRunner<B> {
             buffers,
             caches,
             layout,
-            shape,
             wanted: Vec::new(),
             scratch: Scratch::default(),
             drawing: Drawing::default(),

@@ -216,7 +216,7 @@ fn a_model_that_does_not_fit_says_what_would() {
         return;
     }
     cuda_emulator::fault(Fault::Memory(40 << 20));
-    let mut refused = || {
+    let refused = || {
         let mut house = House::new();
         let why = house.ask().unwrap_err();
         house.close();

@@ -135,7 +135,9 @@ impl Made {
                 *entry = 0;
             }
             let [k, v] = seen;
-            (keys.push(k), values.push(v), tables.push(table));
+            keys.push(k);
+            values.push(v);
+            tables.push(table);
         }
         Self { qkv, keys, values, cache, tables }
     }
@@ -191,7 +193,8 @@ fn run(gpu: &Gpu, case: &Case, made: &Made) -> Vec<Vec<f32>> {
     let (mut spans, mut others, mut first) = (Vec::new(), Vec::new(), 0);
     for ((start, len), table) in case.spans.iter().zip(&made.tables) {
         let span = Span { first, len: *len, start: *start, table };
-        (spans.push(span), others.push(Span { table: &[u32::MAX >> 8], ..span }));
+        spans.push(span);
+        others.push(Span { table: &[u32::MAX >> 8], ..span });
         first += len;
     }
     let work = Work {
