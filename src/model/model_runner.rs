@@ -342,6 +342,9 @@ impl<B: Backend> Runner for ModelRunner<B> {
         rows: &[SampleRow],
     ) -> Result<Vec<std::result::Result<Sampled, RowError>>> {
         assert_eq!(launched.outputs, rows.len(), "one sampling row for each output");
+        if rows.is_empty() {
+            self.backend.start()?;
+        }
         let mut sampled = Vec::with_capacity(rows.len());
         for (chunk, of) in rows.chunks(self.logit_rows).enumerate() {
             let part = Part { first: chunk * self.logit_rows, rows: of, whole: of.len() == rows.len() };

@@ -240,6 +240,34 @@ fn a_step_of_decoding_becomes_one_launch() {
     assert!(counts[3..].iter().all(|count| *count == 1), "{counts:?}");
 }
 
+/// Chunks of one token want no logits, forks want several rows of the same: among passes that are recorded.
+#[test]
+fn passes_of_one_size_may_want_more_or_less() {
+    let Some(device) = device() else { return };
+    let file = Gguf::open(&fixture("gguf/llama.gguf")).unwrap();
+    let options = LoadOptions::default();
+    let (mut ours, mut right) = (on_device(&device, &file, &options).0, load_with(&file, 1, isa(), &options));
+    let tokens = prompt(40);
+    for (start, token) in tokens.iter().enumerate() {
+        let outputs = match start % 7 {
+            2 | 3 => Outputs::None,
+            5 => Outputs::Draws(3),
+            _ => Outputs::Last,
+        };
+        let mut run = |runner: &mut dyn Runner| {
+            let blocks = own_blocks(runner, 1, 48);
+            let driven = Driven { seq: 0, tokens: &[*token], start, blocks, outputs };
+            run(runner, &[driven], 3)
+        };
+        let (ours, right) = (run(&mut *ours), run(&mut *right));
+        assert_eq!(ours.len(), right.len());
+        for (ours, right) in ours.iter().zip(&right) {
+            assert_eq!((ours.token, ours.rank), (right.token, right.rank), "token {start}");
+            assert!((ours.logprob - right.logprob).abs() < 0.01);
+        }
+    }
+}
+
 /// A prompt and then graphs, with threads in every order and with work that waits to be waited for: the
 /// same bits.
 #[test]

@@ -227,7 +227,8 @@ impl Backend for Cuda {
         let covered = bucket(step.tokens.len(), self.most.tokens.min(self.most.outputs)).filter(|_| decodes);
         self.pass = Pass {
             rows: covered.unwrap_or(step.tokens.len()),
-            outputs: if step.wanted.is_empty() { 0 } else { covered.unwrap_or(step.wanted.len()) },
+            // Recorded with as many as there are rows: what is not wanted is found in the words.
+            outputs: covered.unwrap_or(step.wanted.len()),
             spans: covered.unwrap_or(spans.len()),
             singles: spans.iter().any(|span| span.len == 1),
             tiles: work.tiles(),
