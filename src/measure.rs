@@ -2,11 +2,12 @@
 //! wiring, as `launch` is.
 
 use crate::bench;
+use crate::compute::Units;
 use crate::compute::cpu::Limits;
 use crate::config::{Against, Compared, EngineSettings, Origin, PrefixArgs, SpeedArgs};
 use crate::launch::Context;
 use crate::open;
-use crate::protocol::{Failure, ModelInfo, PrefixCache};
+use crate::protocol::{Failure, Handle, ModelInfo, PrefixCache};
 use crate::script::{self, Progress, Quit, Status, written};
 use crate::store::{IfMissing, KV_BYTES_PER_VALUE};
 use crate::weights::{Gguf, Summary};
@@ -39,12 +40,14 @@ fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) ->
     let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
     drop(progress);
     let threads = threads.unwrap_or_else(script::physical_cores);
-    let measured = limits(args, threads, &info)?;
-    let limits = measured.as_ref().map(|limits| described(limits, threads, &info));
-    let limit = measured.as_ref().map(|limits| {
-        |kind| match kind {
-            bench::Kind::Decode => limits.model_read_now(),
-            bench::Kind::Prefill => limits.int8_now(),
+    let measured = args.limits.then(|| limits(&mut handle, threads, &info)).transpose()?;
+    let limits = measured.as_ref().map(|(limits, _)| limits);
+    let limit = measured.as_ref().map(|(limits, cpu)| {
+        move |kind| match (kind, cpu) {
+            (bench::Kind::Decode, Some(cpu)) => cpu.model_read_now(),
+            (bench::Kind::Prefill, Some(cpu)) => cpu.int8_now(),
+            (bench::Kind::Decode, None) => limits.memory_gb_per_s * 1e9,
+            (bench::Kind::Prefill, None) => limits.matrix_gops * 1e9,
         }
     });
     let limit = limit.as_ref().map(|limit| limit as bench::Limit);
@@ -57,11 +60,10 @@ fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) ->
             bench.against(&tests, &peers, args.repetitions, done)
         })?,
     };
-    let mut report =
-        match bench::Report::begin(io::stdout().lock(), &info, threads, limits.as_ref(), args.json) {
-            Ok(report) => report,
-            Err(e) => return written(Err(e)),
-        };
+    let mut report = match bench::Report::begin(io::stdout().lock(), &info, threads, limits, args.json) {
+        Ok(report) => report,
+        Err(e) => return written(Err(e)),
+    };
     let mut rounds = rounds.into_iter();
     let mut alone = |test: &bench::Test| {
         counting(&test.name(), args.repetitions, |done| bench.measure(test, args.repetitions, done))
@@ -71,7 +73,7 @@ fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) ->
             Some(round) => round,
             None => (alone(test)?, Vec::new()),
         };
-        if let Err(e) = report.row(bench::Row { peers, ..bench::Row::new(test, samples) }) {
+        if let Err(e) = report.row(bench::Row { peers, ..bench::Row::new(test, samples, limits) }) {
             return written(Err(e));
         }
     }
@@ -89,21 +91,33 @@ fn counting<T>(
     run(&mut |i| progress.set(i.into(), repetitions.into()))
 }
 
-fn limits(args: &SpeedArgs, threads: usize, info: &ModelInfo) -> Result<Option<Limits>, Quit> {
-    let measure = || Limits::measure(threads, info.weights_bytes as usize);
-    args.limits.then(measure).transpose().map_err(|e| Quit::new(Status::Busy, e.to_string()))
+/// What the device can do at most; of a CPU with what measures it again beside each repetition: it has
+/// faster and slower moments.
+fn limits(
+    handle: &mut Handle,
+    threads: usize,
+    info: &ModelInfo,
+) -> Result<(bench::Limits, Option<Limits>), Quit> {
+    if !info.device.starts_with("CPU") {
+        return Ok((bench::measured_by_engine(handle)?, None));
+    }
+    let cpu = Limits::measure(threads, info.weights_bytes as usize)
+        .map_err(|e| Quit::new(Status::Busy, e.to_string()))?;
+    Ok((described(&cpu, threads, info), Some(cpu)))
 }
 
 fn described(limits: &Limits, threads: usize, info: &ModelInfo) -> bench::Limits {
     let found = limits.found();
     bench::Limits {
-        n_threads: threads,
-        memory_bytes: found.memory_bytes,
+        units: Units::Threads(threads).to_string(),
         memory_gb_per_s: found.memory_read / 1e9,
-        model_bytes: info.weights_bytes as usize,
-        model_gb_per_s: found.model_read / 1e9,
-        int8_gops: found.int8 / 1e9,
-        int8_instruction: found.int8_instruction.to_owned(),
+        memory_bytes: Some(found.memory_bytes),
+        model: Some(bench::ModelRead {
+            bytes: info.weights_bytes as usize,
+            gb_per_s: found.model_read / 1e9,
+        }),
+        matrix_gops: found.int8 / 1e9,
+        matrix_name: format!("int8 dot products, {}", found.int8_instruction),
         f32_gflops: found.f32 / 1e9,
     }
 }

@@ -30,7 +30,7 @@ mod steps;
 mod timeline;
 
 pub use compare::{Sample, compare};
-pub use limits::Limits;
+pub use limits::{Limits, ModelRead, measured_by_engine};
 pub use load::Load;
 pub use measure::{Bench, Limit, Measured, PerSecond, wait_until_ready};
 pub use peer::{Paired, Peer, Rounds};

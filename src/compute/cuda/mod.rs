@@ -22,6 +22,7 @@
 //! | `kv` | keys and values: made ready, stored, copied by blocks |
 //! | `decode` | attention of single new tokens |
 //! | `step` | one step's work as the kernels read it |
+//! | `times` | how long kernels ran, of some passes |
 //! | `weights` | matrices: a file's blocks as planes |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
@@ -47,6 +48,7 @@ mod open;
 pub mod prefill;
 pub mod rows;
 pub mod step;
+mod times;
 pub mod weights;
 
 pub use backend::Cuda;
