@@ -7,6 +7,7 @@
 //! | `kernels` | modules of PTX and their entries |
 //! | `graphs` | passes that are queued as one graph |
 //! | `limits` | what the device can do at most |
+//! | `alone` | each kernel by itself, at the shapes of a model |
 //! | `backend` | [`Cuda`]: the operations of a decoder |
 //! | `matmul` | which kernel multiplies |
 //! | `attention` | a layer's attention |
@@ -28,6 +29,7 @@
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
+mod alone;
 mod attention;
 mod backend;
 pub mod decode;
@@ -51,6 +53,7 @@ pub mod step;
 mod times;
 pub mod weights;
 
+pub(in crate::compute) use alone::{Sizes, cases, measure as measure_alone};
 pub use backend::Cuda;
 pub use gpu::{Arg, Event, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
 pub use load::Staging;
