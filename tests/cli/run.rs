@@ -72,6 +72,7 @@ fn the_json_object_has_every_promised_field_and_true_numbers() {
             "finish_reason",
             "usage",
             "timings",
+            "work",
             "params",
             "tokens"
         ]
@@ -85,6 +86,8 @@ fn the_json_object_has_every_promised_field_and_true_numbers() {
     for name in ["load_ms", "ttft_ms", "itl_ms_mean", "tpot_ms", "e2el_ms", "tokens_per_second"] {
         assert!(timings[name].as_f64().unwrap() > 0.0, "{name}");
     }
+    assert!(object["work"]["gb_per_s"].as_f64() > Some(0.0), "{}", object["work"]);
+    assert!(object["work"]["gflop_per_s"].as_f64() > Some(0.0), "{}", object["work"]);
     assert!(timings["ttft_ms"].as_f64().unwrap() < timings["e2el_ms"].as_f64().unwrap());
 
     let tokens = object["tokens"].as_array().unwrap();
