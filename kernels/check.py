@@ -26,8 +26,8 @@ OUT = ptx.HERE.parent / "target"
 # Kernels with a stack frame, and why it costs nothing there.
 EXPLAINED = {}
 # Files whose kernels multiply matrices, but for these.
-MATRIX_FILES = ["gemm", "prefill"]
-NO_MATRIX = {"gemm_f32", "gemm_shared", "gemm_sum", "prefill_merge"}
+MATRIX_FILES = ["gemm", "gemm_fp8", "moe_gemm", "prefill"]
+NO_MATRIX = {"gemm_f32", "gemm_shared", "gemm_sum", "prefill_merge", "rows_to_e4m3"}
 # What the disassembler calls an instruction of the tensor cores, and a copy of 16 bytes to shared memory.
 TENSOR = re.compile(r"\b(HMMA|IMMA|QMMA)\.")
 WIDE_COPY = re.compile(r"\bLDGSTS\.\S*128")

@@ -458,12 +458,12 @@ pub trait Backend: Send + Sized + 'static {
 
     fn copy_blocks(&mut self, cache: &mut Self::Cache, copies: &[(u32, u32)]) -> Result<()>;
 
-    /// The bytes of a block, as they lie in the cache: [`CacheShape::block_bytes`] of them. Waits for
-    /// everything queued.
-    fn read_block(&mut self, cache: &Self::Cache, block: u32, out: &mut [u8]) -> Result<()>;
+    /// The bytes of a block in every cache, one after the other: of each [`CacheShape::block_bytes`], as
+    /// they lie there. Waits for everything queued.
+    fn read_block(&mut self, caches: &[Self::Cache], block: u32, out: &mut [u8]) -> Result<()>;
 
-    /// Puts back what `read_block` gave, for a cache of the same shape.
-    fn write_block(&mut self, cache: &mut Self::Cache, block: u32, from: &[u8]) -> Result<()>;
+    /// Puts back what `read_block` gave, for caches of the same shapes.
+    fn write_block(&mut self, caches: &mut [Self::Cache], block: u32, from: &[u8]) -> Result<()>;
 
     /// Waits for everything queued; the values of a part, to be read and changed.
     fn download<'a>(&mut self, x: &'a mut Self::Buf, part: Range<usize>) -> Result<&'a mut [f32]>;

@@ -246,12 +246,12 @@ impl<B: Backend> Backend for Profiled<B> {
         self.timed("copy_blocks", |b| b.copy_blocks(cache, copies))
     }
 
-    fn read_block(&mut self, cache: &B::Cache, block: u32, out: &mut [u8]) -> Result<()> {
-        self.timed("read_block", |b| b.read_block(cache, block, out))
+    fn read_block(&mut self, caches: &[B::Cache], block: u32, out: &mut [u8]) -> Result<()> {
+        self.timed("read_block", |b| b.read_block(caches, block, out))
     }
 
-    fn write_block(&mut self, cache: &mut B::Cache, block: u32, from: &[u8]) -> Result<()> {
-        self.timed("write_block", |b| b.write_block(cache, block, from))
+    fn write_block(&mut self, caches: &mut [B::Cache], block: u32, from: &[u8]) -> Result<()> {
+        self.timed("write_block", |b| b.write_block(caches, block, from))
     }
 
     fn download<'a>(&mut self, x: &'a mut B::Buf, part: Range<usize>) -> Result<&'a mut [f32]> {

@@ -23,7 +23,6 @@ pub struct ModelRunner<B: Backend> {
     buffers: Buffers<B>,
     caches: Vec<B::Cache>, // as many as a cache group has layers
     layout: CacheLayout,
-    shape: CacheShape,
     ropes: Vec<RopeTable>,
     /// Hidden states of the wanted positions. [max_outputs, dim]
     hidden: B::Buf,
@@ -112,7 +111,6 @@ impl<B: Backend> ModelRunner<B> {
             buffers,
             caches,
             layout,
-            shape,
             wanted: Vec::new(),
             scratch: Scratch::default(),
             drawing: Drawing::default(),
@@ -364,16 +362,12 @@ impl<B: Backend> Runner for ModelRunner<B> {
 
     fn read_block(&mut self, block: BlockId, into: &mut [u8]) -> Result<()> {
         self.check_block(block, into.len())?;
-        let parts = into.chunks_exact_mut(self.shape.block_bytes());
-        let mut caches = self.caches.iter().zip(parts);
-        caches.try_for_each(|(cache, part)| self.backend.read_block(cache, block, part))
+        self.backend.read_block(&self.caches, block, into)
     }
 
     fn write_block(&mut self, block: BlockId, from: &[u8]) -> Result<()> {
         self.check_block(block, from.len())?;
-        let parts = from.chunks_exact(self.shape.block_bytes());
-        let mut caches = self.caches.iter_mut().zip(parts);
-        caches.try_for_each(|(cache, part)| self.backend.write_block(cache, block, part))
+        self.backend.write_block(&mut self.caches, block, from)
     }
 
     fn meter(&self) -> Option<Meter> {

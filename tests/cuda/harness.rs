@@ -66,7 +66,7 @@ impl Numbers {
 
     /// In [0, n).
     pub fn below(&mut self, n: usize) -> usize {
-        (u64::from(self.bits()) * n as u64 >> 32) as usize
+        ((u64::from(self.bits()) * n as u64) >> 32) as usize
     }
 
     /// In [-1, 1).

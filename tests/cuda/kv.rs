@@ -258,9 +258,9 @@ fn blocks_are_copied_read_and_written_whole() {
 
             let mut by = gpu.pinned(len).unwrap();
             let mut block = vec![0; len];
-            kv::read_block(gpu, &cache, 6, &mut by, &mut block).unwrap();
+            kv::read_block(gpu, std::slice::from_ref(&cache), 6, &mut by, &mut block).unwrap();
             assert_eq!(block, wanted[6 * len..]);
-            kv::write_block(gpu, &cache, 5, &mut by, &block).unwrap();
+            kv::write_block(gpu, std::slice::from_ref(&cache), 5, &mut by, &block).unwrap();
             wanted.copy_within(6 * len..7 * len, 5 * len);
             assert_eq!(Bytes::of(gpu, &cache).bytes, wanted, "{shape:?}");
         }

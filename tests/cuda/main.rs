@@ -7,6 +7,7 @@ mod blocks;
 mod decode;
 mod draw;
 mod embed;
+mod engine;
 mod faults;
 mod gemm;
 mod gemv;
@@ -24,3 +25,7 @@ mod weights;
 
 #[path = "../support/mod.rs"]
 mod support;
+
+#[path = "../engine/harness.rs"]
+#[allow(dead_code)]
+mod bench;

@@ -1,11 +1,13 @@
 //! Whole models on the device: against transformers' logits, against the CPU, and against themselves.
 
-use crate::harness::{Device, device};
-use crate::support::{Driven, fixture, isa, load as on_cpu, logits, own_blocks, run};
+use crate::blocks::random_blocks;
+use crate::harness::{Device, Numbers, device};
+use crate::support::{Driven, fixture, isa, load_with, logits, own_blocks, run};
 use glassbox::compute::Backend;
 use glassbox::compute::cuda::Cuda;
 use glassbox::model::{self, LoadOptions, Outputs, Runner};
-use glassbox::weights::Gguf;
+use glassbox::protocol::KvCacheDtype;
+use glassbox::weights::{BlockFormat, Gguf, GgufWriter, decode};
 use safetensors::SafeTensors;
 use std::path::Path;
 use std::sync::Arc;
@@ -94,10 +96,123 @@ fn logits_equal_transformers() {
     }
 }
 
-#[allow(unused)]
-fn both(device: &Device, path: &Path) -> [Box<dyn Runner>; 2] {
-    let file = Gguf::open(path).unwrap();
-    [on_device(device, &file, &LoadOptions::default()).0, on_cpu(path, 1, isa())]
+/// A llama of two layers with random weights of one format, every kind of matrix in it; and the same
+/// weights as f32.
+pub fn random_model(format: BlockFormat) -> [Gguf; 2] {
+    const DIM: usize = 256;
+    const WIDTH: usize = 512;
+    const VOCAB: usize = 384;
+    let mut numbers = Numbers::new(format as u64 + 1);
+    let start = GgufWriter::new("llama")
+        .put("llama.block_count", 2u32)
+        .put("llama.embedding_length", DIM as u32)
+        .put("llama.feed_forward_length", WIDTH as u32)
+        .put("llama.attention.head_count", 4u32)
+        .put("llama.attention.head_count_kv", 2u32)
+        .put("llama.context_length", 512u32)
+        .put("llama.attention.layer_norm_rms_epsilon", 1e-5f32);
+    let (mut blocked, mut plain) = (start.clone(), start);
+    let mut add = |name: String, cols: usize, rows: usize| {
+        let blocks = random_blocks(format, rows * cols / format.block_len(), &mut numbers);
+        let mut weights = vec![0.0; rows * cols];
+        decode(format, &blocks, &mut weights);
+        blocked = std::mem::take(&mut blocked).tensor(&name, &[cols, rows], format, blocks);
+        plain = std::mem::take(&mut plain).tensor_f32(&name, &[cols, rows], &weights);
+    };
+    add("token_embd.weight".into(), DIM, VOCAB);
+    for layer in 0..2 {
+        let parts = [
+            ("attn_q", DIM, DIM),
+            ("attn_k", DIM, DIM / 2),
+            ("attn_v", DIM, DIM / 2),
+            ("attn_output", DIM, DIM),
+            ("ffn_gate", DIM, WIDTH),
+            ("ffn_up", DIM, WIDTH),
+            ("ffn_down", WIDTH, DIM),
+        ];
+        parts.iter().for_each(|(name, cols, rows)| add(format!("blk.{layer}.{name}.weight"), *cols, *rows));
+    }
+    [blocked, plain].map(|mut writer| {
+        for name in ["blk.0.attn_norm", "blk.0.ffn_norm", "blk.1.attn_norm", "blk.1.ffn_norm", "output_norm"]
+        {
+            writer = writer.tensor_f32(&format!("{name}.weight"), &[DIM], &vec![1.0; DIM]);
+        }
+        Gguf::from_bytes(Path::new("random.gguf"), writer.to_bytes()).unwrap()
+    })
+}
+
+/// How far one runner's logits are from another's: of a prompt, then single tokens, then three sequences
+/// at once, then nine, then five tokens to be verified beside a single one.
+fn differences(ours: &mut dyn Runner, right: &mut dyn Runner) -> [f32; 5] {
+    let tokens = prompt(24);
+    let mut both = |rows: &[(u64, &[u32], usize)], outputs| {
+        let run = |runner: &mut dyn Runner| {
+            let driven: Vec<Driven> = rows
+                .iter()
+                .map(|(seq, tokens, start)| {
+                    let blocks = own_blocks(runner, 1 + *seq as u32 * 4, 48);
+                    Driven { seq: *seq, tokens, start: *start, blocks, outputs }
+                })
+                .collect();
+            let vocab = runner.limits().vocab_size;
+            logits(&run(runner, &driven, vocab), vocab)
+        };
+        worst(&run(ours), &run(right))
+    };
+    let prefill = both(&[(0, &tokens, 0)], Outputs::All);
+    let mut decode = 0.0f32;
+    for i in 0..3 {
+        decode = decode.max(both(&[(0, &tokens[i..=i], 24 + i)], Outputs::Last));
+    }
+    let batch = |n: u64| -> Vec<(u64, &[u32], usize)> {
+        (0..n).map(|seq| (seq, &tokens[seq as usize..][..1], if seq == 0 { 27 } else { 0 })).collect()
+    };
+    let (few, many) = (both(&batch(3), Outputs::Last), both(&batch(9), Outputs::Last));
+    let verified = both(&[(0, &tokens[..5], 28), (1, &tokens[..1], 1)], Outputs::All);
+    [prefill, decode, few, many, verified]
+}
+
+/// Against the same weights in f32. Up to eight rows are multiplied as bytes, as the CPU does it with any
+/// number: half of a 254th of the largest of 32 activations. More are f16, or bf16 where the weights are.
+#[test]
+fn every_format_gives_the_logits_of_its_weights() {
+    let Some(device) = device() else { return };
+    for format in BlockFormat::ALL {
+        let [blocked, plain] = random_model(format);
+        let options = LoadOptions::default();
+        let mut right = load_with(&plain, 1, isa(), &options);
+        let there = differences(&mut *on_device(&device, &blocked, &options).0, &mut *right);
+        let here = differences(&mut *load_with(&blocked, 1, isa(), &options), &mut *right);
+        println!("{}: {there:?}, on the CPU {here:?}", format.name());
+        let [ours, cpus] = [there, here].map(|all| all.into_iter().fold(0.0, f32::max));
+        let most = match format {
+            BlockFormat::F32 => 0.001,
+            BlockFormat::F16 => 0.01,
+            BlockFormat::BF16 => 0.06,
+            // Weights that mean nothing make some of these models chaotic: the CPU says how much.
+            _ => 1.2 * cpus,
+        };
+        assert!(ours < most, "{}: {there:?} of the spread", format.name());
+    }
+}
+
+/// Of four significant bits the nearest may be another one, where what is stored differs in the last place.
+const CACHES: f32 = 0.03;
+
+#[test]
+fn every_type_of_cache_gives_the_logits_of_the_cpu() {
+    let Some(device) = device() else { return };
+    use KvCacheDtype::{Bf16, F16, Fp8, Int8};
+    let file = Gguf::open(&fixture("gguf/llama.gguf")).unwrap();
+    for kv_cache_dtype in [F16, Bf16, Int8, Fp8] {
+        for block_size in [16, 5] {
+            let options = LoadOptions { kv_cache_dtype, block_size, ..LoadOptions::default() };
+            let mut ours = on_device(&device, &file, &options).0;
+            let found = differences(&mut *ours, &mut *load_with(&file, 1, isa(), &options));
+            println!("{kv_cache_dtype:?}, blocks of {block_size}: {found:?}");
+            assert!(found.iter().all(|off| *off < CACHES), "{kv_cache_dtype:?}: {found:?} of the spread");
+        }
+    }
 }
 
 /// In the steady state a step is one graph and one copy back.
@@ -124,6 +239,24 @@ fn a_step_of_decoding_becomes_one_launch() {
     }
     println!("{counts:?}");
     assert!(counts[3..].iter().all(|count| *count == 1), "{counts:?}");
+}
+
+/// A prompt and then graphs, with threads in every order and with work that waits to be waited for: the
+/// same bits.
+#[test]
+fn whole_models_are_the_same_bits_in_every_order() {
+    let right = std::cell::OnceCell::new();
+    crate::harness::in_every_order(|gpu| {
+        let file = Gguf::open(&fixture("gguf/gemma3_text_std.gguf")).unwrap();
+        let cuda = Cuda::new(glassbox::compute::cuda::open(gpu.facts().ordinal).unwrap()).unwrap();
+        let mut runner = model::load(&file, cuda, &LoadOptions::default(), &|_, _| ()).unwrap().runner;
+        let (blocks, tokens) = (own_blocks(&*runner, 1, 32), prompt(22));
+        let mut all = whole(&mut *runner, &tokens[..12], &blocks, 0);
+        for start in 12..22 {
+            all.extend(whole(&mut *runner, &tokens[start..=start], &blocks, start));
+        }
+        assert!(all == *right.get_or_init(|| all.clone()), "bits");
+    });
 }
 
 /// A pass that is timed says what every kernel of it took, read and computed, those of its logits and draws

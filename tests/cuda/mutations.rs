@@ -38,8 +38,8 @@ const fn within(
 #[rustfmt::skip]
 const MUTATIONS: &[Mutation] = &[
     // rows: sums, scales, norms, gathered rows
-    of("rows.cu", "ss += x[i] * x[i];", "ss += x[i];", "rows::rows_are_normalised"),
-    of("rows.cu", "/ n + eps", "/ blockDim.x + eps", "rows::rows_are_normalised"),
+    within("norm.cuh", "rows.cu", "ss += x[i] * x[i];", "ss += x[i];", "rows::rows_are_normalised"),
+    within("norm.cuh", "rows.cu", "/ n + eps", "/ blockDim.x + eps", "rows::rows_are_normalised"),
     of("rows.cu", "out[i] = w ? x[i] * s * w[i] : x[i];", "out[i] = w ? x[i] * w[i] : x[i];", "rows::rows_are_normalised"),
     of("rows.cu", "rms_scale(y, n, eps, red)", "rms_scale(x, n, eps, red)", "rows::rows_are_added"),
     of("rows.cu", "rows ? rows[i] :", "rows ? i :", "rows::rows_are_gathered"),

@@ -135,7 +135,9 @@ impl Made {
                 *entry = 0;
             }
             let [k, v] = seen;
-            (keys.push(k), values.push(v), tables.push(table));
+            keys.push(k);
+            values.push(v);
+            tables.push(table);
         }
         Self { qkv, keys, values, cache, tables }
     }
@@ -191,7 +193,8 @@ fn run(gpu: &Gpu, case: &Case, made: &Made) -> Vec<Vec<f32>> {
     let (mut spans, mut others, mut first) = (Vec::new(), Vec::new(), 0);
     for ((start, len), table) in case.spans.iter().zip(&made.tables) {
         let span = Span { first, len: *len, start: *start, table };
-        (spans.push(span), others.push(Span { table: &[u32::MAX >> 8], ..span }));
+        spans.push(span);
+        others.push(Span { table: &[u32::MAX >> 8], ..span });
         first += len;
     }
     let work = Work {
@@ -212,8 +215,7 @@ fn run(gpu: &Gpu, case: &Case, made: &Made) -> Vec<Vec<f32>> {
     let splits = case.splits.zip(workspace.as_ref());
     prefill::attend(
         gpu,
-        &out,
-        &qkv,
+        (&out, &qkv),
         &cache,
         Place { step: &step, group: 1, rows, spans: spans.len() },
         &attention(case, sinks.as_ref()),
@@ -480,7 +482,7 @@ fn heads_without_a_kernel_are_refused() {
         let (place, tiles) =
             (Place { step: &memory, group: 0, rows: 2, spans: 1 }, Tiles { most: 1, rows: 2 });
         let said =
-            prefill::attend(gpu, &memory, &memory, &cache, place, &attention(&case, None), tiles, None);
+            prefill::attend(gpu, (&memory, &memory), &cache, place, &attention(&case, None), tiles, None);
         assert!(said.unwrap_err().0.contains("heads of 512"));
     });
 }

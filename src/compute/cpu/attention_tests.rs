@@ -393,9 +393,9 @@ fn a_block_is_copied_or_moved_whole_and_nothing_else_changes() {
         assert_eq!(cache.bytes()[3 * len..4 * len], before[len..2 * len]);
         assert_eq!(cache.bytes()[..3 * len], before[..3 * len]);
         let mut moved = vec![0; len];
-        cpu.read_block(&cache, 2, &mut moved).unwrap();
+        cpu.read_block(std::slice::from_ref(&cache), 2, &mut moved).unwrap();
         assert_eq!(moved, before[2 * len..3 * len]);
-        cpu.write_block(&mut cache, 0, &moved).unwrap();
+        cpu.write_block(std::slice::from_mut(&mut cache), 0, &moved).unwrap();
         assert_eq!(cache.bytes()[..len], moved);
         assert_eq!(cache.bytes()[len..3 * len], before[len..3 * len]);
     }

@@ -251,13 +251,21 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn read_block(&mut self, cache: &Cache, block: u32, out: &mut [u8]) -> Result<()> {
-        out.copy_from_slice(cache.block(block));
+    fn read_block(&mut self, caches: &[Cache], block: u32, mut out: &mut [u8]) -> Result<()> {
+        for cache in caches {
+            let (part, rest) = out.split_at_mut(cache.block(block).len());
+            part.copy_from_slice(cache.block(block));
+            out = rest;
+        }
         Ok(())
     }
 
-    fn write_block(&mut self, cache: &mut Cache, block: u32, from: &[u8]) -> Result<()> {
-        cache.block_mut(block).copy_from_slice(from);
+    fn write_block(&mut self, caches: &mut [Cache], block: u32, mut from: &[u8]) -> Result<()> {
+        for cache in caches {
+            let (part, rest) = from.split_at(cache.block(block).len());
+            cache.block_mut(block).copy_from_slice(part);
+            from = rest;
+        }
         Ok(())
     }
 

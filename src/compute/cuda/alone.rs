@@ -464,7 +464,8 @@ impl Past {
 
     fn prefill(&self, gpu: &Gpu, i: usize) -> Result<()> {
         let (cache, attention) = (self.cache(i), self.attention());
-        prefill::attend(gpu, &self.out, &self.qkv, cache, self.place(), &attention, self.tiles, None)
+        let both = (&self.out, &self.qkv);
+        prefill::attend(gpu, both, cache, self.place(), &attention, self.tiles, None)
     }
 
     fn store(&self, gpu: &Gpu, i: usize) -> Result<()> {

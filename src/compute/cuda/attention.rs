@@ -86,7 +86,7 @@ impl Attends {
             let tiles = prefill::Tiles { most: pass.tiles, rows: self.tile_rows() };
             gpu.work(|| past(spans.iter().filter(|span| span.len > 1), spec, cache));
             let splits = Splits { limits: SPLITS, workspace: self.prefill.memory() };
-            prefill::attend(gpu, out, qkv, cache, place, &attention, tiles, Some(splits))?;
+            prefill::attend(gpu, (out, qkv), cache, place, &attention, tiles, Some(splits))?;
         }
         Ok(moved)
     }

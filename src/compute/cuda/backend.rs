@@ -34,7 +34,8 @@ pub struct Cuda {
     /// Those that are asked for now.
     logits: Option<Logits>,
     draw_rows: usize,
-    staging: Staging,
+    /// While weights are loaded.
+    staging: Option<Staging>,
     /// Of copies on write: i32 [copies, 2].
     pairs: Room,
     /// A block on its way.
@@ -83,6 +84,9 @@ const LOGIT_ROWS: usize = 64;
 /// Words of a step to begin with; they grow.
 const FIRST_WORDS: usize = 1 << 16;
 
+/// What every model runs; repacking first, for it is waited for first.
+const MODULES: [&str; 9] = ["repack", "rows", "embed", "kv", "draw", "gemv", "decode", "gemm", "prefill"];
+
 impl Cuda {
     pub fn new(gpu: Gpu) -> Result<Self> {
         Ok(Self {
@@ -94,7 +98,7 @@ impl Cuda {
             draws: None,
             logits: None,
             draw_rows: 0,
-            staging: Staging::new(&gpu, STAGING_BYTES)?,
+            staging: None,
             pairs: Room::default(),
             block: None,
             most: Capacity::default(),
@@ -127,7 +131,15 @@ impl Cuda {
 
     fn load(&mut self, tensors: &[Tensor]) -> Result<Arc<Matrix>> {
         self.settled()?;
-        Matrix::load(&self.gpu, &mut self.staging, tensors, &mut |_| ()).map(Arc::new)
+        if self.staging.is_none() {
+            // The kernels are compiled while weights are on their way.
+            self.gpu.preload(&MODULES);
+        }
+        let staging = match &mut self.staging {
+            Some(staging) => staging,
+            none => none.insert(Staging::new(&self.gpu, STAGING_BYTES)?),
+        };
+        Matrix::load(&self.gpu, staging, tensors, &mut |_| ()).map(Arc::new)
     }
 
     fn covers(&self, rows: usize) -> usize {
@@ -203,6 +215,7 @@ impl Backend for Cuda {
     }
 
     fn prepare(&mut self, most: &Capacity) -> Result<()> {
+        self.staging = None;
         self.most = *most;
         self.draw_rows = self.logit_rows().min(most.outputs);
         self.draws = Some(Draws::new(&self.gpu, most.vocab, self.draw_rows)?);
@@ -250,6 +263,7 @@ impl Backend for Cuda {
 
     fn end(&mut self, whole: bool) -> Result<()> {
         self.pass.running = false;
+        self.lost |= !whole && self.gpu.is_lost();
         let ended = self.passes.end(&self.gpu, whole);
         self.heard(ended)
     }
@@ -423,17 +437,17 @@ impl Backend for Cuda {
         self.heard(copied)
     }
 
-    fn read_block(&mut self, cache: &Cache, block: u32, out: &mut [u8]) -> Result<()> {
+    fn read_block(&mut self, caches: &[Cache], block: u32, out: &mut [u8]) -> Result<()> {
         self.settled()?;
         let by = by(&mut self.block, &self.gpu, out.len())?;
-        let read = kv::read_block(&self.gpu, cache, block, by, out);
+        let read = kv::read_block(&self.gpu, caches, block, by, out);
         self.heard(read)
     }
 
-    fn write_block(&mut self, cache: &mut Cache, block: u32, from: &[u8]) -> Result<()> {
+    fn write_block(&mut self, caches: &mut [Cache], block: u32, from: &[u8]) -> Result<()> {
         self.settled()?;
         let by = by(&mut self.block, &self.gpu, from.len())?;
-        let written = kv::write_block(&self.gpu, cache, block, by, from);
+        let written = kv::write_block(&self.gpu, caches, block, by, from);
         self.heard(written)
     }
 
@@ -468,6 +482,7 @@ impl Backend for Cuda {
     }
 
     fn end_logits(&mut self, whole: bool) -> Result<()> {
+        self.lost |= !whole && self.gpu.is_lost();
         let ended = self.passes.end_logits(&self.gpu, whole);
         self.heard(ended)
     }

@@ -158,6 +158,11 @@ impl Gpu {
         self.context.bind_to_thread().map_err(failed("using the device on this thread"))
     }
 
+    /// Begins to load the kernels of these modules, before they are asked for.
+    pub(super) fn preload(&self, modules: &[&'static str]) {
+        self.kernels.borrow_mut().preload(&self.context, modules);
+    }
+
     /// A module of a test, as PTX, under a name that no module has.
     #[doc(hidden)]
     pub fn add_module(&self, name: &'static str, ptx: String) {
@@ -263,31 +268,41 @@ impl Gpu {
     /// Queues a copy of the first `bytes` of pinned memory, which stay as they are until it is done. While
     /// a graph is recorded the copy goes around it, and is waited for.
     pub fn upload(&self, to: u64, from: &Pinned, bytes: usize) -> Result<()> {
+        self.upload_from(to, from, 0, bytes)
+    }
+
+    /// The same of those at `start`.
+    pub fn upload_from(&self, to: u64, from: &Pinned, start: usize, bytes: usize) -> Result<()> {
         self.bind()?;
-        assert!(bytes <= from.bytes);
+        let from = &from.bytes()[start..][..bytes];
         if self.mode.get() == Mode::Recording {
             // SAFETY: as below.
-            unsafe { result::memcpy_htod_async(to, &from.bytes()[..bytes], self.copies.0) }
-                .and_then(|()| unsafe { result::stream::synchronize(self.copies.0) })
-                .map_err(failed("copying to the device"))?;
-            return Ok(());
+            let copied = unsafe { result::memcpy_htod_async(to, from, self.copies.0) };
+            // SAFETY: the stream is open, and nothing of it is recorded.
+            let copied = copied.and_then(|()| unsafe { result::stream::synchronize(self.copies.0) });
+            return copied.map_err(failed("copying to the device"));
         }
         // SAFETY: the source is pinned and as large; the target is the caller's.
-        unsafe { result::memcpy_htod_async(to, &from.bytes()[..bytes], self.compute.0) }
+        unsafe { result::memcpy_htod_async(to, from, self.compute.0) }
             .map_err(failed("copying to the device"))
     }
 
     /// Queues a copy of `bytes` to pinned memory; it is there after [`Gpu::wait`]. May be recorded.
     pub fn download(&self, to: &mut Pinned, from: u64, bytes: usize) -> Result<()> {
+        self.download_to(to, 0, from, bytes)
+    }
+
+    /// The same to those at `start`.
+    pub fn download_to(&self, to: &mut Pinned, start: usize, from: u64, bytes: usize) -> Result<()> {
         self.bind()?;
         if self.mode.get() != Mode::Eager {
-            (to.at as u64, from, bytes).hash(&mut *self.trail.borrow_mut());
+            (to.at as u64, start, from, bytes).hash(&mut *self.trail.borrow_mut());
         }
         if self.mode.get() == Mode::Replaying {
             return Ok(());
         }
         // SAFETY: the target is pinned and as large; the source is the caller's.
-        unsafe { result::memcpy_dtoh_async(&mut to.bytes_mut()[..bytes], from, self.compute.0) }
+        unsafe { result::memcpy_dtoh_async(&mut to.bytes_mut()[start..][..bytes], from, self.compute.0) }
             .map_err(failed("copying from the device"))
     }
 
@@ -363,7 +378,8 @@ impl Gpu {
     pub fn record(&self) -> Result<()> {
         self.bind()?;
         *self.trail.borrow_mut() = DefaultHasher::new();
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // Others may be asked for anything meanwhile, as the other stream is for a copy.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: the stream is ours and not the default one.
         unsafe { result::stream::begin_capture(self.compute.0, mode) }
             .map_err(failed("recording a graph"))?;

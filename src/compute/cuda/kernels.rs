@@ -1,12 +1,14 @@
 //! The kernels: PTX made from `kernels/*.cu` (by `kernels/ptx.py`), compiled by the driver when a module
-//! is first used.
+//! is loaded. That takes seconds the first time on a machine, and the driver keeps what it made.
 
 use super::gpu::{Arg, failed, said};
 use crate::compute::{DeviceError, Result};
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys;
+use cudarc::driver::{CudaContext, sys};
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 /// A module for each `.cu` file.
 pub(super) const MODULES: &[(&str, &str)] = &[
@@ -29,11 +31,19 @@ pub(super) const MODULES: &[(&str, &str)] = &[
 
 #[derive(Default)]
 pub(super) struct Kernels {
-    modules: HashMap<&'static str, sys::CUmodule>,
+    modules: HashMap<&'static str, Module>,
+    /// Modules that are being loaded, each by a thread.
+    coming: HashMap<&'static str, JoinHandle<std::result::Result<Module, DriverError>>>,
     /// PTX of a test's own modules.
     added: HashMap<&'static str, String>,
     functions: HashMap<&'static str, Loaded>,
 }
+
+#[derive(Clone, Copy)]
+struct Module(sys::CUmodule);
+
+// SAFETY: a handle of a context that may be used from any thread.
+unsafe impl Send for Module {}
 
 struct Loaded {
     function: sys::CUfunction,
@@ -49,6 +59,21 @@ const SHARED_FOR_ALL: u32 = 48 << 10;
 impl Kernels {
     pub(super) fn add(&mut self, module: &'static str, ptx: String) {
         self.added.insert(module, ptx);
+    }
+
+    /// Begins to load these, side by side.
+    pub(super) fn preload(&mut self, context: &Arc<CudaContext>, modules: &[&'static str]) {
+        for (name, ptx) in MODULES.iter().filter(|(name, _)| modules.contains(name)) {
+            let context = context.clone();
+            let load = move || {
+                context.bind_to_thread()?;
+                compile(ptx)
+            };
+            // Where no thread can be had, the module is loaded when it is used.
+            if let Ok(thread) = thread::Builder::new().name("kernels".into()).spawn(load) {
+                self.coming.insert(name, thread);
+            }
+        }
     }
 
     /// The kernel, once its arguments are known to be of the right sizes.
@@ -86,19 +111,26 @@ impl Kernels {
         let ptx = added.or_else(|| MODULES.iter().find(|(name, _)| *name == module).map(|(_, ptx)| *ptx));
         let ptx = ptx.ok_or_else(|| DeviceError(format!("CUDA: there is no module {module}")))?;
         if !self.modules.contains_key(module) {
-            let text = CString::new(ptx).expect("PTX is text");
-            // SAFETY: the text is whole, and ends in 0.
-            let loaded = unsafe { result::module::load_data(text.as_ptr().cast()) };
+            let loaded = match self.coming.remove(module) {
+                Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                None => compile(ptx),
+            };
             self.modules.insert(module, loaded.map_err(not_loaded(module))?);
         }
         let name = CString::new(kernel).expect("names are text");
         // SAFETY: the module is loaded.
-        let function = unsafe { result::module::get_function(self.modules[module], name) };
+        let function = unsafe { result::module::get_function(self.modules[module].0, name) };
         let function = function.map_err(failed(&format!("looking for {kernel} in {module}")))?;
         let sizes = parameters(ptx, kernel)
             .ok_or_else(|| DeviceError(format!("CUDA: {kernel} is not an entry of {module}'s PTX")))?;
         Ok(Loaded { function, sizes, shared: SHARED_FOR_ALL })
     }
+}
+
+fn compile(ptx: &str) -> std::result::Result<Module, DriverError> {
+    let text = CString::new(ptx).expect("PTX is text");
+    // SAFETY: the text is whole, and ends in 0.
+    unsafe { result::module::load_data(text.as_ptr().cast()) }.map(Module)
 }
 
 /// The two that say what would help are said in our words.
@@ -122,9 +154,11 @@ unsafe impl Send for Kernels {}
 
 impl Drop for Kernels {
     fn drop(&mut self) {
-        for module in self.modules.values() {
+        let coming = std::mem::take(&mut self.coming).into_values();
+        let coming = coming.filter_map(|thread| thread.join().ok()?.ok());
+        for module in self.modules.values().copied().chain(coming) {
             // SAFETY: loaded here, and nothing of it runs: streams are waited for before.
-            let _ = unsafe { result::module::unload(*module) };
+            let _ = unsafe { result::module::unload(module.0) };
         }
     }
 }

@@ -72,10 +72,10 @@ pub fn tile_rows(head_dim: usize, group: usize) -> usize {
 }
 
 /// `out[row] = softmax(scores of row) V` for every row of a tile; other rows of `out` are left alone.
+/// out f32 [rows, heads * head_dim]; qkv f32 [rows, (heads + 2 kv_heads) * head_dim].
 pub fn attend(
     gpu: &Gpu,
-    out: &Memory, // f32 [rows, heads * head_dim]
-    qkv: &Memory, // f32 [rows, (heads + 2 kv_heads) * head_dim]
+    (out, qkv): (&Memory, &Memory),
     cache: &Cache,
     place: Place,
     attention: &Attention,

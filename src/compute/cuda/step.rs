@@ -261,6 +261,7 @@ fn check<'a>(work: &Work<'a>) -> Result<&'a [Span<'a>]> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use crate::compute::RopeStyle;
