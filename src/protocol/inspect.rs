@@ -119,3 +119,21 @@ pub struct Reprioritise {
     pub id: RequestId,
     pub priority: i32,
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::protocol::OperationTime;
+
+    /// As versions wrote them that knew processors only.
+    #[test]
+    fn older_limits_and_times_are_read() {
+        let old = r#"{"threads":2,"memory_read":2e10,"int8":4e11,"int8_instruction":"AVX2","f32":9e10}"#;
+        let limits: DeviceLimits = serde_json::from_str(old).unwrap();
+        assert_eq!((limits.matrix, limits.matrix_name.as_str(), limits.halves), (4e11, "AVX2", false));
+        assert_eq!((limits.memory_read, limits.units.as_str()), (2e10, ""));
+        let time: OperationTime = serde_json::from_str(r#"{"name":"project","calls":3,"us":1.5}"#).unwrap();
+        assert_eq!((time.calls, time.bytes, time.flops), (3, 0, 0));
+    }
+}
