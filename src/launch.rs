@@ -58,6 +58,7 @@ fn command(cli: Cli) -> Result<Status, Quit> {
         Command::Replay(args) => replay(&args),
         Command::Bench(BenchCommand::Speed(args)) => measure::speed(&args),
         Command::Bench(BenchCommand::Prefix(args)) => measure::prefix(&args),
+        Command::Bench(BenchCommand::Gpu(args)) => measure::gpu(&args),
         Command::Sessions(command) => archive::command(&command),
         Command::Doctor(args) => doctor(args.json),
         Command::Paths { json } => paths(json),

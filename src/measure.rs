@@ -3,15 +3,19 @@
 
 use crate::bench;
 use crate::compute::cpu::Limits;
-use crate::config::{Against, Compared, EngineSettings, Origin, PrefixArgs, SpeedArgs};
+use crate::compute::gpu::{self, Alone, Ceilings, Rate};
+use crate::compute::{DeviceError, Units};
+use crate::config::{Against, Compared, Device, EngineSettings, GpuArgs, Origin, PrefixArgs, SpeedArgs};
 use crate::launch::Context;
 use crate::open;
-use crate::protocol::{Failure, ModelInfo, PrefixCache};
+use crate::protocol::{Failure, Handle, ModelInfo, PrefixCache};
 use crate::script::{self, Progress, Quit, Status, written};
 use crate::store::{IfMissing, KV_BYTES_PER_VALUE};
 use crate::weights::{Gguf, Summary};
-use std::io;
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub fn speed(args: &SpeedArgs) -> Result<Status, Quit> {
     let context = Context::read(args.engine.given())?;
@@ -39,12 +43,14 @@ fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) ->
     let info = bench::wait_until_ready(&mut handle, |done, total| progress.set(done, total))?;
     drop(progress);
     let threads = threads.unwrap_or_else(script::physical_cores);
-    let measured = limits(args, threads, &info)?;
-    let limits = measured.as_ref().map(|limits| described(limits, threads, &info));
-    let limit = measured.as_ref().map(|limits| {
-        |kind| match kind {
-            bench::Kind::Decode => limits.model_read_now(),
-            bench::Kind::Prefill => limits.int8_now(),
+    let measured = args.limits.then(|| limits(&mut handle, threads, &info)).transpose()?;
+    let limits = measured.as_ref().map(|(limits, _)| limits);
+    let limit = measured.as_ref().map(|(limits, cpu)| {
+        move |kind| match (kind, cpu) {
+            (bench::Kind::Decode, Some(cpu)) => cpu.model_read_now(),
+            (bench::Kind::Prefill, Some(cpu)) => cpu.int8_now(),
+            (bench::Kind::Decode, None) => limits.memory_gb_per_s * 1e9,
+            (bench::Kind::Prefill, None) => limits.matrix_gops * 1e9,
         }
     });
     let limit = limit.as_ref().map(|limit| limit as bench::Limit);
@@ -57,11 +63,10 @@ fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) ->
             bench.against(&tests, &peers, args.repetitions, done)
         })?,
     };
-    let mut report =
-        match bench::Report::begin(io::stdout().lock(), &info, threads, limits.as_ref(), args.json) {
-            Ok(report) => report,
-            Err(e) => return written(Err(e)),
-        };
+    let mut report = match bench::Report::begin(io::stdout().lock(), &info, threads, limits, args.json) {
+        Ok(report) => report,
+        Err(e) => return written(Err(e)),
+    };
     let mut rounds = rounds.into_iter();
     let mut alone = |test: &bench::Test| {
         counting(&test.name(), args.repetitions, |done| bench.measure(test, args.repetitions, done))
@@ -71,7 +76,7 @@ fn rates(args: &SpeedArgs, commands: &[&str], context: &Context, model: &str) ->
             Some(round) => round,
             None => (alone(test)?, Vec::new()),
         };
-        if let Err(e) = report.row(bench::Row { peers, ..bench::Row::new(test, samples) }) {
+        if let Err(e) = report.row(bench::Row { peers, ..bench::Row::new(test, samples, limits) }) {
             return written(Err(e));
         }
     }
@@ -89,21 +94,33 @@ fn counting<T>(
     run(&mut |i| progress.set(i.into(), repetitions.into()))
 }
 
-fn limits(args: &SpeedArgs, threads: usize, info: &ModelInfo) -> Result<Option<Limits>, Quit> {
-    let measure = || Limits::measure(threads, info.weights_bytes as usize);
-    args.limits.then(measure).transpose().map_err(|e| Quit::new(Status::Busy, e.to_string()))
+/// What the device can do at most; of a CPU with what measures it again beside each repetition: it has
+/// faster and slower moments.
+fn limits(
+    handle: &mut Handle,
+    threads: usize,
+    info: &ModelInfo,
+) -> Result<(bench::Limits, Option<Limits>), Quit> {
+    if !info.device.starts_with("CPU") {
+        return Ok((bench::measured_by_engine(handle)?, None));
+    }
+    let cpu = Limits::measure(threads, info.weights_bytes as usize)
+        .map_err(|e| Quit::new(Status::Busy, e.to_string()))?;
+    Ok((described(&cpu, threads, info), Some(cpu)))
 }
 
 fn described(limits: &Limits, threads: usize, info: &ModelInfo) -> bench::Limits {
     let found = limits.found();
     bench::Limits {
-        n_threads: threads,
-        memory_bytes: found.memory_bytes,
+        units: Units::Threads(threads).to_string(),
         memory_gb_per_s: found.memory_read / 1e9,
-        model_bytes: info.weights_bytes as usize,
-        model_gb_per_s: found.model_read / 1e9,
-        int8_gops: found.int8 / 1e9,
-        int8_instruction: found.int8_instruction.to_owned(),
+        memory_bytes: Some(found.memory_bytes),
+        model: Some(bench::ModelRead {
+            bytes: info.weights_bytes as usize,
+            gb_per_s: found.model_read / 1e9,
+        }),
+        matrix_gops: found.int8 / 1e9,
+        matrix_name: format!("int8 dot products, {}", found.int8_instruction),
         f32_gflops: found.f32 / 1e9,
     }
 }
@@ -171,6 +188,82 @@ pub fn prefix(args: &PrefixArgs) -> Result<Status, Quit> {
     rows.push(bench::restore(&mut handle, &prompts)?);
     bench::shut_down(&mut handle)?;
     written(bench::print_restored(io::stdout().lock(), &info, length, &rows, args.json))
+}
+
+pub fn gpu(args: &GpuArgs) -> Result<Status, Quit> {
+    if let Some(folder) = &args.table {
+        return written(bench::print_summary(&json_files(folder)?, &mut io::stdout().lock()));
+    }
+    let Device::Cuda(ordinal) = args.device else {
+        return Err(Quit::new(Status::Usage, "--device: a GPU is measured, as cuda or cuda:N"));
+    };
+    let refused = |why: DeviceError| Quit::new(Status::Usage, format!("--device {}: {why}", args.device));
+    let extent = gpu::Extent { tiny: args.tiny, most: Duration::from_secs(args.seconds.into()) };
+    let mut report = None;
+    let progress = Progress::counting("kernels");
+    let measured = gpu::measure(ordinal, extent, &mut |ceilings, alone| {
+        let report = report.get_or_insert_with(|| report_of(ceilings));
+        report.kernels.extend(alone.map(|alone| kernel(ceilings, alone)));
+        progress.set(report.kernels.len() as u64, 0);
+    });
+    drop(progress);
+    measured.map_err(refused)?;
+    let report = report.expect("ceilings come first");
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&report).map_err(io::Error::from);
+        text.and_then(|text| fs::write(path, text + "\n"))
+            .map_err(|e| Quit::new(Status::Failed, format!("{}: {e}", path.display())))?;
+    }
+    let mut out = io::stdout().lock();
+    written(report.print(&mut out).and_then(|()| out.flush()))
+}
+
+fn report_of(found: &Ceilings) -> bench::GpuReport {
+    let ceilings = bench::GpuCeilings {
+        read_gb_per_s: found.read / 1e9,
+        copy_gb_per_s: found.copy / 1e9,
+        f16_tflops: found.f16 / 1e12,
+        bf16_tflops: found.bf16 / 1e12,
+        int8_tops: found.int8 / 1e12,
+        f32_tflops: found.f32 / 1e12,
+    };
+    let (device, multiprocessors) = (found.device.clone(), found.multiprocessors);
+    bench::GpuReport { device, multiprocessors, ceilings, kernels: Vec::new() }
+}
+
+fn kernel(ceilings: &Ceilings, alone: Alone) -> bench::GpuKernel {
+    let flops_per_s = match alone.rate {
+        Rate::F16 => ceilings.f16,
+        Rate::Bf16 => ceilings.bf16,
+        Rate::Int8 => ceilings.int8,
+        Rate::F32 => ceilings.f32,
+    };
+    let work = bench::KernelWork {
+        bytes: alone.work.bytes,
+        flops: alone.work.flops,
+        flops_per_s,
+        bytes_per_s: ceilings.read,
+    };
+    let measured = match alone.time {
+        Ok(time) => bench::KernelTime::new(time.as_secs_f64() * 1e6, work),
+        Err(why) => bench::KernelTime::Failed { error: why.to_string() },
+    };
+    bench::GpuKernel { kernel: alone.kernel, shape: alone.shape, measured }
+}
+
+/// What lies in the folder and can be read, by name; a part of a run may have failed.
+fn json_files(folder: &Path) -> Result<Vec<bench::File>, Quit> {
+    let failed = |e: io::Error| Quit::new(Status::Usage, format!("{}: {e}", folder.display()));
+    let paths: io::Result<Vec<PathBuf>> =
+        fs::read_dir(folder).map_err(failed)?.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut paths = paths.map_err(failed)?;
+    paths.retain(|path| path.extension().is_some_and(|end| end == "json"));
+    paths.sort();
+    let file = |path: &PathBuf| {
+        let content = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        Some((path.file_stem()?.to_string_lossy().into_owned(), content))
+    };
+    Ok(paths.iter().filter_map(file).collect())
 }
 
 /// A folder that goes when it is no longer needed.

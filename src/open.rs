@@ -36,6 +36,9 @@ pub fn engine(
     engine::spawn(settings, Clock::wall(), move |report| opening.open(report))
 }
 
+/// One pass of so many is timed kernel by kernel, which takes longer: it is no graph.
+const SAMPLED_PASSES: u32 = 64;
+
 struct Opening {
     name: String,
     path: PathBuf,
@@ -97,12 +100,18 @@ impl Opening {
     fn load(
         &self,
         file: &Gguf,
-        backend: impl Backend,
+        mut backend: impl Backend,
         report: &dyn Fn(LoadStage, u64, u64),
     ) -> Result<Loaded, LoadError> {
         let options = load_options(&self.settings);
         let report = |done, total| report(LoadStage::Repacking, done, total);
-        match self.settings.profile {
+        // Whoever looks at the sampler looks at the metrics too; a script should not be slowed.
+        let every = match self.settings.profile {
+            true => Some(1),
+            false => (self.settings.trace_candidates > 0).then_some(SAMPLED_PASSES),
+        };
+        let takes_times = every.is_some_and(|every| backend.sample_times(every));
+        match self.settings.profile && !takes_times {
             false => model::load(file, backend, &options, &report),
             true => model::load(file, Profiled::new(backend), &options, &report),
         }

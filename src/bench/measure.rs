@@ -34,6 +34,8 @@ pub struct Measured {
     pub usage: Option<PerSecond>,
     /// Of what the machine could do a moment later, where that was measured.
     pub share_of_limit: Option<f64>,
+    /// From the start until every sequence had its first token: of a prefill.
+    pub ttft_ms: Option<f64>,
     /// The steps that were timed; `None` if not all of their records were seen.
     pub timed: Option<Timed>,
 }
@@ -54,7 +56,7 @@ impl Measured {
             bytes: per_second(timed.bytes_read()),
             operations: per_second(timed.flops()),
         });
-        Self { rate, usage, share_of_limit: None, timed }
+        Self { rate, usage, share_of_limit: None, ttft_ms: None, timed }
     }
 }
 
@@ -159,7 +161,9 @@ impl<'a> Bench<'a> {
         if seconds <= 0.0 {
             return Err(no_time(test));
         }
-        Ok(Measured::new(computed as f64 / seconds, computed, Timed::prefill(before, steps)))
+        let timed = Timed::prefill(before, steps);
+        let measured = Measured::new(computed as f64 / seconds, computed, timed);
+        Ok(Measured { ttft_ms: Some(seconds * 1e3), ..measured })
     }
 
     fn decode(&mut self, test: &Test, prompts: &[Vec<TokenId>]) -> Result<Measured, Failure> {

@@ -11,12 +11,15 @@
 //! - `report`: table and JSON
 //! - `load`: requests of mixed lengths
 //! - `prefix`: time to first token of a prompt that is computed, found or restored
+//! - `gpu`: each kernel of a GPU alone, beside what the device can do
+//! - `summary`: the short table of `benches/gpu.sh`
 //! - `compare`: the same load under two settings, in turn
 //! - `ratio`: the table and JSON of that
 //!
 //! [`Handle`]: crate::protocol::Handle
 
 mod compare;
+mod gpu;
 mod limits;
 mod load;
 mod measure;
@@ -27,10 +30,12 @@ mod profile;
 mod ratio;
 mod report;
 mod steps;
+mod summary;
 mod timeline;
 
 pub use compare::{Sample, compare};
-pub use limits::Limits;
+pub use gpu::{GpuCeilings, GpuKernel, GpuReport, Measured as KernelTime, Work as KernelWork};
+pub use limits::{Limits, ModelRead, measured_by_engine};
 pub use load::Load;
 pub use measure::{Bench, Limit, Measured, PerSecond, wait_until_ready};
 pub use peer::{Paired, Peer, Rounds};
@@ -40,3 +45,4 @@ pub use profile::{Profile, ProfileRow};
 pub use ratio::{Ratio, Times};
 pub use report::{Report, Row};
 pub use steps::Timed;
+pub use summary::{File, print_summary};

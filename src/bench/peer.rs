@@ -327,7 +327,7 @@ mod tests {
         assert_eq!(pairs[1].ratio, Times { median: 1.5, min: 1.5, max: 1.65 });
         assert_eq!((pairs[1].peer, pairs[1].median_ts, pairs[0].best, pairs[1].best), (2, 20.0, false, true));
 
-        let row = Row { peers: pairs, ..Row::new(&PP512, ours) };
+        let row = Row { peers: pairs, ..Row::new(&PP512, ours, None) };
         let mut out = Vec::new();
         print(&[row], &mut out).unwrap();
         let table = String::from_utf8(out).unwrap();

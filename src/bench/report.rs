@@ -1,4 +1,4 @@
-use super::limits::Limits;
+use super::limits::{Limits, Shares};
 use super::measure::{Measured, PerSecond};
 use super::peer::Paired;
 use super::plan::{Kind, Test};
@@ -29,6 +29,12 @@ pub struct Row {
     /// reading, of a prefill those of multiplying.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_of_limit: Option<f64>,
+    /// Of what was measured first, both of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares: Option<Shares>,
+    /// Median time until every sequence had its first token: of a prefill.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttft_ms: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
     /// The same test by others.
@@ -37,7 +43,7 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn new(test: &Test, samples: Vec<Measured>) -> Self {
+    pub fn new(test: &Test, samples: Vec<Measured>, limits: Option<&Limits>) -> Self {
         let rates: Vec<f64> = samples.iter().map(|sample| sample.rate).collect();
         let summary = Summary::of(rates.iter().copied());
         let tokens_if = |kind| if test.kind == kind { test.tokens } else { 0 };
@@ -48,6 +54,8 @@ impl Row {
         });
         let shares: Option<Vec<f64>> = samples.iter().map(|sample| sample.share_of_limit).collect();
         let shares = shares.filter(|all| !all.is_empty());
+        let ttft: Option<Vec<f64>> = samples.iter().map(|sample| sample.ttft_ms).collect();
+        let ttft = ttft.filter(|all| !all.is_empty());
         let runs: Vec<_> = samples.into_iter().filter_map(|sample| sample.timed).collect();
         Self {
             test: test.name(),
@@ -62,7 +70,9 @@ impl Row {
             gb_per_s: usage.map(|usage| usage.bytes / 1e9),
             gops: usage.map(|usage| usage.operations / 1e9),
             share_of_limit: shares.map(|all| Summary::of(all).p50),
-            profile: Profile::of(&runs),
+            shares: usage.zip(limits).map(|(usage, limits)| limits.shares(usage.bytes, usage.operations)),
+            ttft_ms: ttft.map(|all| Summary::of(all).p50),
+            profile: Profile::of(&runs, limits),
             peers: Vec::new(),
         }
     }
@@ -216,6 +226,7 @@ mod tests {
             rate: *rate,
             usage: Some(PerSecond { bytes: rate * 1e9, operations: rate * 2e9 }),
             share_of_limit: Some(rate / 50.0),
+            ttft_ms: Some(4000.0 / rate),
             timed: None,
         };
         rates.iter().map(measured).collect()
@@ -225,22 +236,22 @@ mod tests {
         let info = ModelInfo { name: "tiny".into(), device: "CPU".into(), ..ModelInfo::default() };
         let mut out = Vec::new();
         let mut report = Report::begin(&mut out, &info, 2, limits, json).unwrap();
-        report.row(Row::new(&TEST, samples(&[10.0, 20.0, 60.0]))).unwrap();
+        report.row(Row::new(&TEST, samples(&[10.0, 20.0, 60.0]), limits)).unwrap();
         report.end().unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn mean_deviation_and_median_are_those_of_the_samples() {
-        let row = Row::new(&TEST, samples(&[10.0, 20.0, 60.0]));
+        let row = Row::new(&TEST, samples(&[10.0, 20.0, 60.0]), None);
         assert_eq!((row.avg_ts, row.median_ts), (30.0, 20.0));
         assert!((row.stddev_ts - 700f64.sqrt()).abs() < 1e-9);
         assert_eq!((row.gb_per_s, row.gops), (Some(20.0), Some(40.0)));
-        assert_eq!(Row::new(&TEST, samples(&[5.0])).stddev_ts, 0.0);
+        assert_eq!(Row::new(&TEST, samples(&[5.0]), None).stddev_ts, 0.0);
         // Of a run whose records were not all seen, nothing is made up.
         let mut unseen = samples(&[10.0, 20.0]);
         unseen[1].usage = None;
-        let row = Row::new(&TEST, unseen);
+        let row = Row::new(&TEST, unseen, None);
         assert_eq!((row.gb_per_s, row.gops, row.median_ts), (None, None, 15.0));
     }
 
@@ -254,7 +265,7 @@ mod tests {
     #[test]
     fn limits_come_first_and_every_line_fits_a_terminal() {
         let table = report(Some(&limits()), false);
-        let limit = table.find("| read of 94 MiB, as the weights         |       50.0 GB/s |").unwrap();
+        let limit = table.find("| read of 94 MiB, as the weights         |         50.0 GB/s |").unwrap();
         let row = "| tg32 @ d64        |     30.00 ± 26.46 |    20.00 |   20.0 |   40.0 |  40 % |";
         assert!(table.find(row).unwrap() > limit, "{table}");
         assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
@@ -270,8 +281,11 @@ mod tests {
         assert!(rows[0].get("limits").is_none() && rows[0].get("profile").is_none());
         let rows: serde_json::Value = serde_json::from_str(&report(Some(&limits()), true)).unwrap();
         assert_eq!(
-            (&rows[0]["share_of_limit"], &rows[0]["limits"]["int8_gops"]),
+            (&rows[0]["share_of_limit"], &rows[0]["limits"]["matrix_gops"]),
             (&0.4.into(), &1000.0.into())
         );
+        // 20 GB/s of 12.5 that memory gives: a cache holds some of it.
+        assert_eq!(rows[0]["shares"], serde_json::json!({ "memory": 1.6, "mfu": 0.04 }));
+        assert_eq!(rows[0]["ttft_ms"], 200.0);
     }
 }

@@ -1,6 +1,7 @@
 //! The door to a GPU, the same in every build: which there are, and why none is used.
 
-use super::Result;
+use super::{Amount, Result};
+use std::time::{Duration, Instant};
 
 /// What [`open`] opens.
 #[cfg(feature = "cuda")]
@@ -22,6 +23,60 @@ pub struct Found {
     pub driver: u32,
 }
 
+/// What a GPU can do at most, per second.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ceilings {
+    /// As people know it.
+    pub device: String,
+    pub multiprocessors: usize,
+    /// Bytes read; and read and written by a copy, both counted.
+    pub read: f64,
+    pub copy: f64,
+    /// Multiplications and additions.
+    pub f16: f64,
+    pub bf16: f64,
+    pub int8: f64,
+    pub f32: f64,
+}
+
+/// Of the [`Ceilings`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    F16,
+    Bf16,
+    Int8,
+    F32,
+}
+
+/// A kernel, or the few that do one thing, with nothing else on the device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alone {
+    pub kernel: String,
+    pub shape: String,
+    /// What has to be read, and computed at this rate.
+    pub work: Amount,
+    pub rate: Rate,
+    /// Or what went wrong.
+    pub time: Result<Duration>,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Small shapes, once each: to see that everything runs.
+    pub tiny: bool,
+    /// What is not begun by then is left out, and said to be.
+    pub most: Duration,
+}
+
+/// Measures the ceilings, then every kernel alone; `on` hears of each.
+///
+/// # Errors
+/// The GPU cannot be used, or its ceilings not be measured. What goes wrong with one kernel is told with it.
+pub fn measure(ordinal: usize, extent: Extent, on: &mut dyn FnMut(&Ceilings, Option<Alone>)) -> Result<()> {
+    doors::measure(ordinal, extent, Instant::now(), on)
+}
+
 /// Opens the GPU of this number.
 ///
 /// # Errors
@@ -40,8 +95,9 @@ pub fn all() -> Result<Vec<Result<Found>>> {
 
 #[cfg(feature = "cuda")]
 mod doors {
-    use super::{Found, Gpu, Result};
-    use crate::compute::cuda;
+    use super::{Alone, Ceilings, Extent, Found, Gpu, Result};
+    use crate::compute::{DeviceError, cuda};
+    use std::time::{Duration, Instant};
 
     pub fn open(ordinal: usize) -> Result<Gpu> {
         cuda::Cuda::new(cuda::open(ordinal)?)
@@ -49,6 +105,36 @@ mod doors {
 
     pub fn all() -> Result<Vec<Result<Found>>> {
         Ok((0..cuda::devices()?).map(found).collect())
+    }
+
+    pub fn measure(
+        ordinal: usize,
+        extent: Extent,
+        begun: Instant,
+        on: &mut dyn FnMut(&Ceilings, Option<Alone>),
+    ) -> Result<()> {
+        let gpu = cuda::open(ordinal)?;
+        let cuda::limits::Found { read, copy, f16, bf16, int8, f32 } =
+            cuda::limits::measure(&gpu, extent.tiny)?;
+        let facts = gpu.facts();
+        let (device, multiprocessors) = (facts.name.clone(), facts.multiprocessors as usize);
+        let ceilings = Ceilings { device, multiprocessors, read, copy, f16, bf16, int8, f32 };
+        on(&ceilings, None);
+        let sizes = if extent.tiny { cuda::Sizes::TINY } else { cuda::Sizes::LLAMA_8B };
+        let cases = cuda::cases(&sizes);
+        let mut left = cases.len() as u32;
+        for case in cases {
+            // Most of a case is making its memory ready.
+            let share = extent.most.saturating_sub(begun.elapsed()) / left / 2;
+            let budget = if extent.tiny { Duration::ZERO } else { share.min(Duration::from_millis(500)) };
+            left -= 1;
+            let alone = match begun.elapsed() < extent.most {
+                true => cuda::measure_alone(&gpu, &sizes, case, budget),
+                false => case.left_out(&sizes, DeviceError("no time was left for it".into())),
+            };
+            on(&ceilings, Some(alone));
+        }
+        Ok(())
     }
 
     fn found(ordinal: usize) -> Result<Found> {
@@ -61,14 +147,24 @@ mod doors {
 
 #[cfg(not(feature = "cuda"))]
 mod doors {
-    use super::{Found, Gpu, Result};
+    use super::{Alone, Ceilings, Extent, Found, Gpu, Result};
     use crate::compute::DeviceError;
+    use std::time::Instant;
 
     pub fn open(_: usize) -> Result<Gpu> {
         Err(DeviceError("built without CUDA".into()))
     }
 
     pub fn all() -> Result<Vec<Result<Found>>> {
+        Err(DeviceError("built without CUDA".into()))
+    }
+
+    pub fn measure(
+        _: usize,
+        _: Extent,
+        _: Instant,
+        _: &mut dyn FnMut(&Ceilings, Option<Alone>),
+    ) -> Result<()> {
         Err(DeviceError("built without CUDA".into()))
     }
 }

@@ -16,7 +16,7 @@ pub mod draw;
 pub mod gpu;
 mod profiled;
 
-pub use profiled::{Profiled, Spent};
+pub use profiled::{Amount, Profiled, Spent};
 
 use self::draw::{DrawRow, Drawn, Unusable};
 use crate::base::Memory;
@@ -46,15 +46,35 @@ pub struct Norm<'a, B: Backend> {
 }
 
 /// What a device can do at most, per second.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    pub threads: usize,
+    /// What it was measured on.
+    pub units: Units,
     /// Bytes read from memory.
     pub memory_read: f64,
-    /// Operations in dot products of bytes, and the instruction that was fastest.
-    pub int8: f64,
-    pub int8_instruction: &'static str,
+    /// Operations in the products that most weights are multiplied with, and what makes them.
+    pub matrix: f64,
+    pub matrix_name: String,
+    /// Weights in f16 and bf16 are multiplied so as well, not as f32.
+    pub halves: bool,
     pub f32: f64,
+}
+
+/// Of what a device has many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Units {
+    Threads(usize),
+    Multiprocessors(usize),
+}
+
+impl std::fmt::Display for Units {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (n, name) = match self {
+            Units::Threads(n) => (n, "thread"),
+            Units::Multiprocessors(n) => (n, "multiprocessor"),
+        };
+        write!(f, "{n} {name}{}", if *n == 1 { "" } else { "s" })
+    }
 }
 
 /// Measures them on threads of its own, until that is done or it is told to stop.
@@ -275,6 +295,13 @@ pub trait Backend: Send + Sized + 'static {
     /// What each operation took since this was last asked; empty where nobody measures.
     fn take_profile(&mut self) -> Vec<Spent> {
         Vec::new()
+    }
+
+    /// Takes times itself from here on, in one pass of `every` so many, for [`Backend::take_profile`]. `false`
+    /// where it does not: [`Profiled`] can.
+    fn sample_times(&mut self, every: u32) -> bool {
+        let _ = every;
+        false
     }
 
     /// Told once, before buffers and caches are made.

@@ -9,12 +9,28 @@ pub struct Spent {
     pub name: &'static str,
     pub calls: u32,
     pub time: Duration,
+    /// What it read and computed; 0 where nobody counts.
+    pub work: Amount,
+}
+
+/// Bytes read, and operations: a multiplication and an addition are two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    pub bytes: u64,
+    pub flops: u64,
+}
+
+impl std::ops::AddAssign for Amount {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        self.flops += other.flops;
+    }
 }
 
 /// A device that times every operation of a step, for [`Backend::take_profile`].
 ///
-/// Times are of the call. The CPU works in the call, so they are true there; on a device that queues
-/// operations they say how long queueing took, and [`Backend::download`] how long the rest of it.
+/// Times are of the call. The CPU works in the call, so they are true there; a device that queues
+/// operations times them itself ([`Backend::sample_times`]).
 pub struct Profiled<B: Backend> {
     backend: B,
     spent: Vec<Spent>,
@@ -33,7 +49,7 @@ impl<B: Backend> Profiled<B> {
         let time = start.elapsed();
         match self.spent.iter_mut().find(|spent| spent.name == name) {
             Some(spent) => (spent.calls, spent.time) = (spent.calls + 1, spent.time + time),
-            None => self.spent.push(Spent { name, calls: 1, time }),
+            None => self.spent.push(Spent { name, calls: 1, time, work: Amount::default() }),
         }
         result
     }

@@ -1,3 +1,4 @@
+use super::Device;
 use super::{
     Compared, Comparison, EngineFlags, Given, GrammarFlags, Origin, PromptFlags, RunArgs, SamplingFlags,
     UiFlags,
@@ -381,6 +382,29 @@ pub enum BenchCommand {
     Speed(Box<SpeedArgs>),
     /// Time to first token of a prompt: computed, found in the KV cache, restored from disk
     Prefix(Box<PrefixArgs>),
+    /// A GPU's ceilings, and each kernel alone beside them
+    Gpu(GpuArgs),
+}
+
+/// Copy and read bandwidth, products of each kind, then every kernel at the shapes of a model of 8 billion
+/// weights, held against the time that reading or computing would take at least. No model is needed.
+#[derive(Args, Clone, Debug)]
+pub struct GpuArgs {
+    /// cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "cuda")]
+    pub device: Device,
+    /// Everything as JSON, into this file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub json: Option<PathBuf>,
+    /// Kernels whose turn has not come by then are left out
+    #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub seconds: u32,
+    /// Measure nothing: print the short table of the JSON files in this folder (benches/gpu.sh)
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with_all = ["json", "seconds"])]
+    pub table: Option<PathBuf>,
+    /// Small shapes, once each: to see that everything runs
+    #[arg(long, hide = true)]
+    pub tiny: bool,
 }
 
 /// The engine is started twice over the folder of `--kv-cache-dir`, else over a temporary one.

@@ -22,9 +22,9 @@ mod settings;
 mod sources;
 
 pub use cli::{
-    Against, BenchCommand, Cli, Command, DoctorArgs, ExportArgs, GrammarArgs, InspectCommand, LogitsArgs,
-    ModelsCommand, PrefixArgs, ReplayArgs, ScoreArgs, ScreenArgs, SessionsCommand, SpeedArgs, TemplateArgs,
-    TokenizeArgs, Ui,
+    Against, BenchCommand, Cli, Command, DoctorArgs, ExportArgs, GpuArgs, GrammarArgs, InspectCommand,
+    LogitsArgs, ModelsCommand, PrefixArgs, ReplayArgs, ScoreArgs, ScreenArgs, SessionsCommand, SpeedArgs,
+    TemplateArgs, TokenizeArgs, Ui,
 };
 pub use compared::{Compared, Comparison};
 pub use file::ConfigError;

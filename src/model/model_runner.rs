@@ -270,8 +270,8 @@ impl<B: Backend> ModelRunner<B> {
 }
 
 fn device_limits(found: compute::Limits) -> DeviceLimits {
-    let compute::Limits { threads, memory_read, int8, int8_instruction, f32 } = found;
-    DeviceLimits { threads, memory_read, int8, int8_instruction: int8_instruction.into(), f32 }
+    let compute::Limits { units, memory_read, matrix, matrix_name, halves, f32 } = found;
+    DeviceLimits { units: units.to_string(), memory_read, matrix, matrix_name, halves, f32 }
 }
 
 /// Bytes of all buffers of a runner, and of what the operations keep beside them.
@@ -387,10 +387,12 @@ impl<B: Backend> Runner for ModelRunner<B> {
     }
 
     fn take_profile(&mut self) -> Vec<OperationTime> {
-        let time = |Spent { name, calls, time }| OperationTime {
+        let time = |Spent { name, calls, time, work }| OperationTime {
             name: name.into(),
             calls,
             us: time.as_secs_f64() * 1e6,
+            bytes: work.bytes,
+            flops: work.flops,
         };
         self.backend.take_profile().into_iter().map(time).collect()
     }

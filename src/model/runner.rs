@@ -41,8 +41,8 @@ pub trait Runner: Send {
         Err(DeviceError(format!("block {block}: this runner does not move blocks")))
     }
 
-    /// What the device's operations took since this was last asked; empty unless it was opened to be
-    /// profiled.
+    /// What the device's operations took since this was last asked; empty unless it was opened to take
+    /// times, and a pass was timed.
     fn take_profile(&mut self) -> Vec<OperationTime> {
         Vec::new()
     }

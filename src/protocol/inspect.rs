@@ -92,16 +92,23 @@ pub struct CacheNode {
     pub used: u64,
 }
 
-/// What the device can do at most, measured on as many threads as the engine has; per second.
+/// What the device can do at most, measured on all of it that the engine has; per second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceLimits {
-    pub threads: usize,
+    /// `2 threads`, `132 multiprocessors`.
+    #[serde(default)]
+    pub units: String,
     /// Bytes read from a buffer larger than every cache.
     pub memory_read: f64,
-    /// Operations in dot products of bytes, with the fastest instruction there is; a multiplication and
-    /// an addition are two.
-    pub int8: f64,
-    pub int8_instruction: String,
+    /// Operations in the products that quantised weights are multiplied with; a multiplication and an
+    /// addition are two. Of a CPU dot products of bytes, with the fastest instruction there is.
+    #[serde(alias = "int8")]
+    pub matrix: f64,
+    #[serde(alias = "int8_instruction")]
+    pub matrix_name: String,
+    /// Weights in f16 and bf16 are multiplied at that rate too, not at that of f32.
+    #[serde(default)]
+    pub halves: bool,
     /// Of f32, counted the same way.
     pub f32: f64,
 }
@@ -111,4 +118,22 @@ pub struct DeviceLimits {
 pub struct Reprioritise {
     pub id: RequestId,
     pub priority: i32,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::protocol::OperationTime;
+
+    /// As versions wrote them that knew processors only.
+    #[test]
+    fn older_limits_and_times_are_read() {
+        let old = r#"{"threads":2,"memory_read":2e10,"int8":4e11,"int8_instruction":"AVX2","f32":9e10}"#;
+        let limits: DeviceLimits = serde_json::from_str(old).unwrap();
+        assert_eq!((limits.matrix, limits.matrix_name.as_str(), limits.halves), (4e11, "AVX2", false));
+        assert_eq!((limits.memory_read, limits.units.as_str()), (2e10, ""));
+        let time: OperationTime = serde_json::from_str(r#"{"name":"project","calls":3,"us":1.5}"#).unwrap();
+        assert_eq!((time.calls, time.bytes, time.flops), (3, 0, 0));
+    }
 }

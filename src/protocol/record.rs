@@ -45,7 +45,7 @@ pub struct StepRecord {
     /// Of the beam search that this step took further.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beams: Option<Arc<BeamView>>,
-    /// What the device's operations took; empty unless the engine profiles.
+    /// What the device's operations took, or its kernels; empty unless this step was timed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operations: Vec<OperationTime>,
 }
@@ -53,10 +53,15 @@ pub struct StepRecord {
 /// All calls of one operation in a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperationTime {
-    /// `project`, `attend`, …; the projection to the vocabulary is `head`.
+    /// `project`, `attend`, …; the projection to the vocabulary is `head`. On a GPU the name of a kernel.
     pub name: Cow<'static, str>,
     pub calls: u32,
     pub us: f64,
+    /// Read, and operations; 0 where nobody counts.
+    #[serde(default)]
+    pub bytes: u64,
+    #[serde(default)]
+    pub flops: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 use crate::protocol::{
-    Channel, Event, Failure, FinishReason, ModelInfo, Outcome, Part, PlannedCall, Request, RequestId,
-    SamplingParams, TokenInfo, ToolCall, ToolResult, Usage,
+    Channel, Counters, Event, Failure, FinishReason, ModelInfo, Outcome, Part, PlannedCall, Request,
+    RequestId, SamplingParams, TokenInfo, ToolCall, ToolResult, Usage,
 };
 use serde::Serialize;
 
@@ -13,8 +13,17 @@ pub struct Answer {
     pub params: SamplingParams,
     pub prompt_tokens: usize,
     pub choices: Vec<Choice>,
+    /// What the engine did meanwhile, where it counts.
+    pub work: Option<Work>,
     /// What calls of the answers before gave back.
     pub tool_results: Vec<ToolRun>,
+}
+
+/// Of all steps, while they were computed: weights and KV cache read; multiplications and additions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Work {
+    pub gb_per_s: f64,
+    pub gflop_per_s: f64,
 }
 
 /// A call that was carried out, or refused for what is wrong with it.
@@ -48,8 +57,19 @@ impl Answer {
             params: request.params.clone(),
             prompt_tokens: 0,
             choices: vec![Choice::default(); request.n as usize],
+            work: None,
             tool_results: Vec::new(),
         }
+    }
+
+    /// What was counted before it began, and after it ended.
+    pub fn worked(&mut self, before: Counters, after: Counters) {
+        let seconds = (after.busy_ms - before.busy_ms) / 1e3;
+        let per_s = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+        self.work = (seconds > 0.0 && after.flops > before.flops).then(|| Work {
+            gb_per_s: per_s(after.bytes_read, before.bytes_read) / 1e9,
+            gflop_per_s: per_s(after.flops, before.flops) / 1e9,
+        });
     }
 
     /// Events of other requests pass by.

@@ -1,7 +1,7 @@
 //! The JSON forms of an answer. Field names are part of the interface: they are added to, never
 //! changed.
 
-use super::answer::{Answer, Choice, ToolRun};
+use super::answer::{Answer, Choice, ToolRun, Work};
 use crate::base::is_dangerous;
 use crate::protocol::{
     BeamScore, FailureKind, ModelInfo, SamplingParams, StepRecord, Timings, TokenInfo, ToolCall,
@@ -29,6 +29,8 @@ struct Report<'a> {
     finish_reason: &'static str,
     usage: Usage,
     timings: TimingsJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    work: Option<Work>,
     params: &'a SamplingParams,
     #[serde(skip_serializing_if = "Option::is_none")]
     beam: Option<BeamScore>,
@@ -126,6 +128,7 @@ pub fn report(answer: &Answer, with_tokens: bool) -> impl Serialize + '_ {
         finish_reason: first.finish_reason(),
         usage: answer.usage(),
         timings: timings(&answer.info, first),
+        work: answer.work,
         params: first.outcome.as_ref().map_or(&answer.params, |o| &o.params),
         beam: beam(first),
         tokens: tokens(first, with_tokens),

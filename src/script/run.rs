@@ -93,6 +93,7 @@ pub(super) async fn follow<O: Write, E: Write>(
     signals: &mut UnboundedReceiver<Signal>,
 ) -> io::Result<End> {
     let mut stopped: Option<(Signal, Instant)> = None;
+    let before = handle.snapshot.load().counters;
     while !answer.is_finished() {
         let deadline = stopped.map_or_else(Instant::now, |(_, at)| at);
         let events = tokio::select! {
@@ -117,6 +118,7 @@ pub(super) async fn follow<O: Write, E: Write>(
             answer.take(event);
             printer.event(event, answer)?;
         }
+        answer.worked(before, snapshot.counters);
         printer.flush()?;
     }
     Ok(stopped.map_or(End::Finished, |(signal, _)| End::Signal(signal)))

@@ -63,29 +63,53 @@ impl GgufWriter {
     }
 
     pub fn to_bytes(&self) -> Vec<u8> {
-        let alignment = self.alignment.unwrap_or(DEFAULT_ALIGNMENT).max(1) as usize;
+        let sizes = self
+            .tensors
+            .iter()
+            .map(|(name, dims, format, blocks)| (name.as_str(), dims.as_slice(), *format, blocks.len()));
+        let mut out = self.head(sizes);
+        for (_, _, _, blocks) in &self.tensors {
+            self.pad(&mut out);
+            out.extend(blocks);
+        }
+        out
+    }
+
+    /// All that comes before the blocks of these tensors: name, dims, format, bytes. For files too large to be
+    /// made in memory; before each tensor's blocks goes what [`padding`](Self::padding) says.
+    pub fn head<'a>(
+        &self,
+        tensors: impl ExactSizeIterator<Item = (&'a str, &'a [usize], BlockFormat, usize)>,
+    ) -> Vec<u8> {
         let mut out = b"GGUF".to_vec();
         out.extend(self.version.unwrap_or(3).to_le_bytes());
-        out.extend((self.tensors.len() as u64).to_le_bytes());
+        out.extend((tensors.len() as u64).to_le_bytes());
         out.extend((self.metadata.len() as u64).to_le_bytes());
         for (key, value) in &self.metadata {
             put_string(&mut out, key);
             value.write(&mut out);
         }
         let mut offset = 0usize;
-        for (name, dims, format, blocks) in &self.tensors {
+        for (name, dims, format, bytes) in tensors {
             put_string(&mut out, name);
             out.extend((dims.len() as u32).to_le_bytes());
             dims.iter().for_each(|dim| out.extend((*dim as u64).to_le_bytes()));
             out.extend(format.to_ggml_type().to_le_bytes());
             out.extend((offset as u64).to_le_bytes());
-            offset = (offset + blocks.len()).next_multiple_of(alignment);
-        }
-        for (_, _, _, blocks) in &self.tensors {
-            out.resize(out.len().next_multiple_of(alignment), 0);
-            out.extend(blocks);
+            offset += bytes;
+            offset += self.padding(offset);
         }
         out
+    }
+
+    /// Zeros between a file of so many bytes and the next tensor.
+    pub fn padding(&self, written: usize) -> usize {
+        let alignment = self.alignment.unwrap_or(DEFAULT_ALIGNMENT).max(1) as usize;
+        written.next_multiple_of(alignment) - written
+    }
+
+    fn pad(&self, out: &mut Vec<u8>) {
+        out.resize(out.len() + self.padding(out.len()), 0);
     }
 
     pub fn write(&self, path: &Path) -> io::Result<()> {

@@ -388,6 +388,35 @@ fn doctor_lists_a_gpu_with_what_it_has() {
     assert!(said.contains("there is no CUDA device 7: there is 1 device, counted from 0"), "{said}");
 }
 
+/// On the stand-in, at shapes that it can do: that every kernel has its line, and the JSON beside it.
+#[test]
+#[cfg(feature = "cuda")]
+fn a_gpu_is_measured_kernel_by_kernel() {
+    let home = Home::new();
+    let Some(emulator) = cuda_emulator::path() else { return };
+    let run =
+        |arguments: &[&str]| Ran::new(home.command(arguments).env("LD_PRELOAD", &emulator).output().unwrap());
+    let json = home.path("gpu.json");
+    let json = json.to_str().unwrap();
+    let table = run(&["bench", "gpu", "--tiny", "--json", json]).good();
+    for part in ["| f16 products ", "| gemv Q4_K ", "| gemm Q8_0 ", "| attention ", "| draw, top-p "] {
+        assert!(table.contains(part), "no {part} in\n{table}");
+    }
+    let report: serde_json::Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let kernels = report["kernels"].as_array().unwrap();
+    assert_eq!(kernels.len(), 12 + 12 + 4 + 4 + 4 + 4, "{table}");
+    for kernel in kernels {
+        assert!(kernel["us"].as_f64() > Some(0.0) && kernel["floor_us"].as_f64() > Some(0.0), "{kernel}");
+    }
+    let folder = home.dir.path().to_str().unwrap();
+    let short = home.run(&["bench", "gpu", "--table", folder]).good();
+    assert!(short.contains("40 kernels measured, 0 not"), "{short}");
+    let said = home.run(&["bench", "gpu", "--device", "cpu"]).refused(2);
+    assert!(said.contains("a GPU is measured"), "{said}");
+    let said = run(&["bench", "gpu", "--device", "cuda:9"]).refused(2);
+    assert!(said.contains("there is no CUDA device 9"), "{said}");
+}
+
 #[test]
 fn every_shell_gets_its_completions() {
     let home = Home::new();

@@ -72,6 +72,7 @@ fn the_json_object_has_every_promised_field_and_true_numbers() {
             "finish_reason",
             "usage",
             "timings",
+            "work",
             "params",
             "tokens"
         ]
@@ -85,6 +86,8 @@ fn the_json_object_has_every_promised_field_and_true_numbers() {
     for name in ["load_ms", "ttft_ms", "itl_ms_mean", "tpot_ms", "e2el_ms", "tokens_per_second"] {
         assert!(timings[name].as_f64().unwrap() > 0.0, "{name}");
     }
+    assert!(object["work"]["gb_per_s"].as_f64() > Some(0.0), "{}", object["work"]);
+    assert!(object["work"]["gflop_per_s"].as_f64() > Some(0.0), "{}", object["work"]);
     assert!(timings["ttft_ms"].as_f64().unwrap() < timings["e2el_ms"].as_f64().unwrap());
 
     let tokens = object["tokens"].as_array().unwrap();
@@ -377,10 +380,13 @@ fn limits_are_measured_and_every_test_has_its_share() {
         ["bench", "speed", "-m", TINY, "-p", "64", "-n", "8", "-r", "1", "-t", "1", "--limits", "--json"];
     for row in home.run(&arguments).json().as_array().unwrap() {
         let limit = |name: &str| row["limits"][name].as_f64().unwrap_or_else(|| panic!("no {name}: {row}"));
-        for name in ["memory_gb_per_s", "model_gb_per_s", "int8_gops", "f32_gflops"] {
+        for name in ["memory_gb_per_s", "memory_bytes", "matrix_gops", "f32_gflops"] {
             assert!(limit(name) > 0.1, "{name}: {row}");
         }
-        assert!(limit("memory_bytes") > limit("model_bytes") && row["limits"]["n_threads"] == 1, "{row}");
+        let model = &row["limits"]["model"];
+        assert!(model["gb_per_s"].as_f64() > Some(0.1) && row["limits"]["units"] == "1 thread", "{row}");
+        assert!(limit("memory_bytes") > model["bytes"].as_f64().unwrap(), "{row}");
+        assert!(row["shares"]["mfu"].as_f64() > Some(0.0), "{row}");
         // Steps of a tiny model are shorter than a wake-up of who counts its tokens: no more is sure.
         assert!(row["share_of_limit"].as_f64().unwrap() > 0.0, "{row}");
     }

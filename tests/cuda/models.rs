@@ -3,6 +3,7 @@
 use crate::blocks::random_blocks;
 use crate::harness::{Device, Numbers, device};
 use crate::support::{Driven, fixture, isa, load_with, logits, own_blocks, run};
+use glassbox::compute::Backend;
 use glassbox::compute::cuda::Cuda;
 use glassbox::model::{self, LoadOptions, Outputs, Runner};
 use glassbox::protocol::KvCacheDtype;
@@ -284,4 +285,51 @@ fn whole_models_are_the_same_bits_in_every_order() {
         }
         assert!(all == *right.get_or_init(|| all.clone()), "bits");
     });
+}
+
+/// A pass that is timed says what every kernel of it took, read and computed, those of its logits and draws
+/// too; passes in between stay graphs.
+#[test]
+fn one_pass_of_some_is_timed_kernel_by_kernel() {
+    let Some(device) = device() else { return };
+    if device.gpu().facts().driver < 12_080 {
+        return eprintln!("skipped: a driver before CUDA 12.8 gives no times");
+    }
+    let mut cuda = Cuda::new(device.gpu()).unwrap();
+    assert!(cuda.sample_times(8));
+    let launches = cuda.launches();
+    let file = Gguf::open(&fixture("gguf/llama.gguf")).unwrap();
+    let mut runner = model::load(&file, cuda, &LoadOptions::default(), &|_, _| ()).unwrap().runner;
+    let blocks = own_blocks(&*runner, 1, 64);
+    let tokens = prompt(40);
+    let mut timed = Vec::new();
+    for start in 0..24 {
+        let before = launches.load(Ordering::Relaxed);
+        let driven = Driven {
+            seq: 0,
+            tokens: &tokens[start..=start],
+            start,
+            blocks: blocks.clone(),
+            outputs: Outputs::Last,
+        };
+        run(&mut *runner, &[driven], 5);
+        let spent = runner.take_profile();
+        if spent.is_empty() {
+            continue;
+        }
+        timed.push(start);
+        let queued = launches.load(Ordering::Relaxed) - before;
+        assert_eq!(u64::from(spent.iter().map(|time| time.calls).sum::<u32>()), queued, "{spent:?}");
+        let of = |beginning: &str| {
+            let all = spent.iter().filter(|time| time.name.starts_with(beginning));
+            all.fold((0, 0), |sum, time| (sum.0 + time.bytes, sum.1 + time.flops))
+        };
+        let (weights, products) = of("gemv_");
+        // Two operations for each weight of four bytes.
+        assert!(weights > 100_000 && 2 * products == weights, "{spent:?}");
+        let (past, seen) = of("decode_");
+        assert!(past > 0 && seen > 0 && past.is_multiple_of(start as u64 + 1), "{spent:?}");
+        assert!(of("draw_").0 > 0 && spent.iter().all(|time| time.us >= 0.0), "{spent:?}");
+    }
+    assert_eq!(timed, [4, 12, 20]);
 }

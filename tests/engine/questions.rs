@@ -429,7 +429,9 @@ impl Runner for Measured {
             }
             match first {
                 true => Err(DeviceError("stopped".into())),
-                false => Ok(DeviceLimits { threads: 2, memory_read: 1e10, ..Default::default() }),
+                false => {
+                    Ok(DeviceLimits { units: "2 threads".into(), memory_read: 1e10, ..Default::default() })
+                }
             }
         }))
     }
@@ -469,7 +471,7 @@ fn limits_are_measured_only_while_nothing_runs_and_told_again_at_once() {
     assert_eq!(limits(&mut handle), Err("not measured while answers run".into()));
     handle.commands.send(Command::Abort(RequestId(1))).unwrap();
     let found = limits(&mut handle).unwrap();
-    assert_eq!((found.threads, found.memory_read), (2, 1e10));
+    assert_eq!((found.units.as_str(), found.memory_read), ("2 threads", 1e10));
     assert_eq!(limits(&mut handle), Ok(found));
     handle.shut_down(std::time::Duration::from_secs(10));
 }

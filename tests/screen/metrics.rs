@@ -171,3 +171,50 @@ fn shares_are_of_limits_that_were_measured_beside_an_idle_engine() {
         says(&desk, &["13.4 GB/s · this device cannot be"]);
     }
 }
+
+fn kernel(name: &'static str, calls: u32, us: f64, bytes: u64, flops: u64) -> OperationTime {
+    OperationTime { name: name.into(), calls, us, bytes, flops }
+}
+
+#[test]
+fn kernels_of_a_timed_step_stand_last_with_their_shares() {
+    for size in SIZES {
+        let mut desk = Desk::ready(size);
+        desk.engine.kernels = vec![
+            kernel("rows_to_bytes", 120, 90.0, 0, 0),
+            kernel("gemv_q4_k_1", 120, 4_000.0, 60_000_000, 240_000_000),
+            kernel("decode_f16_4", 30, 500.0, 8_000_000, 16_000_000),
+            kernel("draw_survey", 1, 10.0, 196_608, 0),
+        ];
+        desk.say("Why?");
+        desk.steps(4);
+        // What the newest step took was not looked at: the one before stays.
+        desk.engine.kernels.clear();
+        desk.steps(1);
+        desk.finish();
+        focus(&mut desk);
+        desk.press(KeyCode::Char('z'));
+        desk.press(KeyCode::Char('G'));
+        says(&desk, &["kernels", "1 launch, ", "gemv_q4_k_1         4000.0  87.0%    15.0      -      -"]);
+        desk.press(KeyCode::Char('m'));
+        says(&desk, &["gemv_q4_k_1         4000.0  87.0%    15.0  75.0%  15.0%"]);
+        says(&desk, &["rows_to_bytes         90.0   2.0%       -      -      -"]);
+        let picture = desk.picture();
+        let at = |name: &str| picture.find(name).unwrap();
+        assert!(at("gemv_q4_k_1") < at("decode_f16_4") && at("decode_f16_4") < at("rows_to_bytes"));
+        snapshot("metrics_kernels", &desk);
+        (0..4).for_each(|_| desk.press(KeyCode::Char('k')));
+        says(&desk, &["timed by its kernels: 4.6 ms in all"]);
+    }
+}
+
+#[test]
+fn operations_a_second_are_a_share_of_the_limit() {
+    let mut desk = Desk::ready(SIZES[1]);
+    desk.say("Why?");
+    desk.finish();
+    focus(&mut desk);
+    desk.press(KeyCode::Char('z'));
+    desk.press(KeyCode::Char('m'));
+    says(&desk, &["% MFU"]);
+}

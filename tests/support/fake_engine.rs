@@ -33,6 +33,8 @@ pub struct FakeEngine {
     steps: Vec<Arc<StepRecord>>,
     /// What the step under way has done so far.
     doing: StepRecord,
+    /// What each step from now on says of its kernels.
+    pub kernels: Vec<OperationTime>,
     step: u64,
     pub paused: bool,
     allowed: u32,
@@ -84,6 +86,7 @@ impl Default for FakeEngine {
             counters: Counters::default(),
             steps: Vec::new(),
             doing: StepRecord::default(),
+            kernels: Vec::new(),
             step: 0,
             paused: false,
             allowed: 0,
@@ -128,10 +131,11 @@ impl FakeEngine {
             Command::Inspect(what) => self.inspect(what),
             Command::WhatIf(asked) => self.what_if(*asked),
             Command::MeasureLimits => vec![Event::Limits(Ok(Box::new(DeviceLimits {
-                threads: 2,
+                units: "2 threads".into(),
                 memory_read: 20e9,
-                int8: 400e9,
-                int8_instruction: "AVX2".into(),
+                matrix: 400e9,
+                matrix_name: "bytes, AVX2".into(),
+                halves: false,
                 f32: 90e9,
             })))],
             Command::Count(count) => vec![self.count(&count)],
@@ -481,6 +485,7 @@ impl FakeEngine {
             blocks,
             counters: self.counters,
             sampling: self.trace.clone().filter(|_| drew),
+            operations: self.kernels.clone(),
             ..std::mem::take(&mut self.doing)
         }));
     }

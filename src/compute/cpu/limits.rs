@@ -8,7 +8,7 @@ use super::pool::Pool;
 use super::shared::Slots;
 use super::simd::{Isa, Simd, simd_fn};
 use crate::base::{Memory, Summary};
-use crate::compute::{self, DeviceError, Result};
+use crate::compute::{self, DeviceError, Result, Units};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +86,14 @@ pub(super) fn measure_until(threads: usize, stop: Arc<AtomicBool>) -> Result<com
     if bench.is_stopped() {
         return Err(DeviceError("the measurement was stopped".into()));
     }
-    Ok(compute::Limits { threads, memory_read, int8: int8_rate, int8_instruction: int8.name, f32 })
+    Ok(compute::Limits {
+        units: Units::Threads(threads),
+        memory_read,
+        matrix: int8_rate,
+        matrix_name: format!("bytes, {}", int8.name),
+        halves: false,
+        f32,
+    })
 }
 
 const TIMES_THE_CACHE: usize = 4;

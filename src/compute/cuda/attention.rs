@@ -7,7 +7,7 @@ use super::kv::{self, Cache, Place, Store};
 use super::matmul::Room;
 use super::prefill::{SplitLimits, Splits};
 use super::{decode, prefill};
-use crate::compute::{AttentionSpec, Capacity, Result};
+use crate::compute::{Amount, AttentionSpec, CacheShape, Capacity, Result, Span};
 
 /// Memory of the splits that a past is cut into.
 #[derive(Default)]
@@ -64,7 +64,7 @@ impl Attends {
         (out, qkv): (&Memory, &Memory),
         spec: &AttentionSpec<Cuda>,
         cache: &Cache,
-        step: &Memory,
+        (step, spans): (&Memory, &[Span]),
         pass: &Pass,
     ) -> Result<bool> {
         let mut moved = false;
@@ -79,13 +79,34 @@ impl Attends {
         if pass.singles {
             let bytes = decode::workspace_bytes(pass.spans, spec.heads, spec.head_dim);
             self.decode.reserve(gpu, bytes, &mut moved)?;
+            gpu.work(|| past(spans.iter().filter(|span| span.len == 1), spec, cache));
             decode::attend(gpu, out, qkv, cache, place, &attention, self.decode.memory())?;
         }
         if pass.tiles > 0 {
             let tiles = prefill::Tiles { most: pass.tiles, rows: self.tile_rows() };
+            gpu.work(|| past(spans.iter().filter(|span| span.len > 1), spec, cache));
             let splits = Splits { limits: SPLITS, workspace: self.prefill.memory() };
             prefill::attend(gpu, (out, qkv), cache, place, &attention, tiles, Some(splits))?;
         }
         Ok(moved)
     }
+}
+
+/// What these spans read of the cache, each position once, and compute with it.
+fn past<'a>(spans: impl Iterator<Item = &'a Span<'a>>, spec: &AttentionSpec<Cuda>, cache: &Cache) -> Amount {
+    let window = spec.window.unwrap_or(usize::MAX);
+    let mut work = Amount::default();
+    for span in spans {
+        let read = span.start.min(window.saturating_sub(1)) + span.len;
+        let seen: usize = (1..=span.len).map(|i| (span.start + i).min(window)).sum();
+        work += attended(&cache.shape(), spec.heads, read, seen);
+    }
+    work
+}
+
+/// `read` positions of the cache, and `seen` pairs of a row and a position.
+pub(super) fn attended(cache: &CacheShape, heads: usize, read: usize, seen: usize) -> Amount {
+    let bytes = read * cache.kv_heads * cache.dtype.token_bytes(cache.head_dim);
+    // Scores, and values by them: two operations each for every element of every head.
+    Amount { bytes: bytes as u64, flops: (4 * seen * heads * cache.head_dim) as u64 }
 }

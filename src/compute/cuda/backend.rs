@@ -11,11 +11,12 @@ use super::load::Staging;
 use super::matmul::{Multiplier, Out, Room};
 use super::rows::{self, Rows};
 use super::step::{StepWords, Work};
+use super::times::Times;
 use super::weights::{self, Matrix};
 use crate::compute::draw::{DrawRow, Drawn, Unusable};
 use crate::compute::{
     AttentionSpec, Backend, CacheShape, Capacity, Device, DeviceError, Gate, MatrixSize, Meter, Norm, Result,
-    RopeTable, Span, Step, Write,
+    RopeTable, Span, Spent, Step, Write,
 };
 use crate::weights::{Gguf, Tensor, TensorInfo};
 use std::ops::Range;
@@ -42,6 +43,7 @@ pub struct Cuda {
     most: Capacity,
     /// The embedding, which is the head as well where they are tied.
     table: Option<(String, Arc<Matrix>)>,
+    times: Times,
     lost: bool,
     // Last: what lies on it is freed before.
     gpu: Gpu,
@@ -101,6 +103,7 @@ impl Cuda {
             block: None,
             most: Capacity::default(),
             table: None,
+            times: Times::default(),
             lost: false,
             gpu,
         })
@@ -189,6 +192,15 @@ impl Backend for Cuda {
     type Table = Arc<Matrix>;
     type Cache = Cache;
 
+    fn sample_times(&mut self, every: u32) -> bool {
+        self.times.sample(every);
+        true
+    }
+
+    fn take_profile(&mut self) -> Vec<Spent> {
+        if self.pass.running { Vec::new() } else { self.times.take(&self.gpu) }
+    }
+
     fn available(&self) -> Option<usize> {
         self.gpu.memory().ok().map(|(free, _)| free)
     }
@@ -242,6 +254,10 @@ impl Backend for Cuda {
         let fits = step.wanted.len() <= self.pass.outputs;
         let key = covered.filter(|_| fits).map(|rows| Key { rows });
         self.pass.outputs = self.pass.outputs.max(step.wanted.len());
+        // A pass is timed kernel by kernel, and so is no graph.
+        let timed = self.times.begin(&self.gpu, !step.wanted.is_empty());
+        let timed = self.heard(timed)?;
+        let key = key.filter(|_| !timed);
         let begun = self.passes.begin(&self.gpu, key);
         self.heard(begun)
     }
@@ -363,13 +379,12 @@ impl Backend for Cuda {
         &mut self,
         out: &mut Buf,
         qkv: &Buf,
-        _: &[Span],
+        spans: &[Span],
         spec: &AttentionSpec<Self>,
         cache: &Cache,
     ) -> Result<()> {
-        let step = &self.words.device;
-        let moved =
-            self.attends.attend(&self.gpu, (&out.memory, &qkv.memory), spec, cache, step, &self.pass)?;
+        let (both, step) = ((&out.memory, &qkv.memory), (&self.words.device, spans));
+        let moved = self.attends.attend(&self.gpu, both, spec, cache, step, &self.pass)?;
         if moved {
             self.passes.forget();
         }
@@ -443,6 +458,7 @@ impl Backend for Cuda {
         let host = by(&mut x.host, gpu, bytes)?;
         let there =
             gpu.download(host, x.memory.at(part.start * size_of::<f32>()), bytes).and_then(|()| gpu.wait());
+        self.times.logits_are_there();
         self.heard(there)?;
         Ok(host.floats_mut(part.len()))
     }
@@ -475,6 +491,7 @@ impl Backend for Cuda {
     fn drawn(&mut self) -> Result<Vec<std::result::Result<Drawn, Unusable>>> {
         let draws = self.draws.as_mut().ok_or_else(unprepared)?;
         let drawn = draws.results(&self.gpu);
+        self.times.logits_are_there();
         self.heard(drawn)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::gpu::{Arg, Gpu, Memory, Pinned, Shape};
 use crate::compute::draw::{DrawRow, Drawn, Likely, MOST_EDITS, MOST_TOP, Unusable};
-use crate::compute::{DeviceError, Result};
+use crate::compute::{Amount, DeviceError, Result};
 use std::f32::consts::LOG2_E;
 use std::f64::consts::LN_2;
 
@@ -139,6 +139,7 @@ impl Draws {
         let results = Arg::from(&self.results);
         let tops = Arg::Ptr(self.results.at(self.most_rows * RESULT * 4));
         let logits = logits.into();
+        gpu.work(|| Amount { bytes: (self.rows * self.vocab * 4) as u64, flops: 0 });
         gpu.launch(MODULE, "draw_survey", shape, &[space, staged, logits, results, tops, vocab])?;
         if passes == Passes::Whole {
             gpu.launch(MODULE, "draw_bins", shape, &[space, staged, logits, vocab])?;

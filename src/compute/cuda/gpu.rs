@@ -5,7 +5,7 @@
 //! (`kernels/emulator`).
 
 use super::kernels::{Kernels, MODULES};
-use crate::compute::{DeviceError, Result};
+use crate::compute::{Amount, DeviceError, Result};
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::{CudaContext, sys};
 use std::cell::{Cell, RefCell};
@@ -258,7 +258,9 @@ impl Gpu {
         if let Some(begun) = begun {
             let ended = self.mark_time()?.expect("times are taken");
             let mut timing = self.timing.borrow_mut();
-            timing.as_mut().expect("times are taken").spans.push((kernel, begun, ended));
+            let timing = timing.as_mut().expect("times are taken");
+            let work = std::mem::take(&mut timing.next);
+            timing.spans.push(Timed { kernel, begun, ended, work });
         }
         Ok(())
     }
@@ -440,19 +442,26 @@ impl Gpu {
         *self.timing.borrow_mut() = Some(Timing::default());
     }
 
-    /// Waits; each kernel launched since [`Gpu::take_times`] with how long it ran, in order. Empty where the
-    /// driver is too old to be asked (before 12.8).
-    pub fn times(&self) -> Result<Vec<(&'static str, Duration)>> {
+    /// What the next launch reads and computes, where times are taken.
+    pub fn work(&self, work: impl FnOnce() -> Amount) {
+        if let Some(timing) = self.timing.borrow_mut().as_mut() {
+            timing.next = work();
+        }
+    }
+
+    /// Waits; each kernel launched since [`Gpu::take_times`] with how long it ran and what was said of it, in
+    /// order. Empty where the driver is too old to be asked (before 12.8).
+    pub fn times(&self) -> Result<Vec<(&'static str, Duration, Amount)>> {
         let Some(timing) = self.timing.borrow_mut().take() else { return Ok(Vec::new()) };
         self.wait()?;
         if self.facts.driver < TIMES_FROM {
             return Ok(Vec::new());
         }
-        let spent = |(kernel, begun, ended): &(&'static str, Event, Event)| {
+        let spent = |Timed { kernel, begun, ended, work }: &Timed| {
             // SAFETY: both are of one stream, and past.
             let ms = unsafe { result::event::elapsed(begun.event, ended.event) }
                 .map_err(failed("reading times"))?;
-            Ok((*kernel, Duration::from_secs_f64(f64::from(ms) / 1e3)))
+            Ok((*kernel, Duration::from_secs_f64(f64::from(ms) / 1e3), *work))
         };
         timing.spans.iter().map(spent).collect()
     }
@@ -490,7 +499,16 @@ const TIMES_FROM: u32 = 12080;
 
 #[derive(Default)]
 struct Timing {
-    spans: Vec<(&'static str, Event, Event)>,
+    spans: Vec<Timed>,
+    /// Of the launch to come.
+    next: Amount,
+}
+
+struct Timed {
+    kernel: &'static str,
+    begun: Event,
+    ended: Event,
+    work: Amount,
 }
 
 /// Largest number of arguments of a kernel.

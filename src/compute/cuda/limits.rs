@@ -1,7 +1,7 @@
 //! What the device can do at most (`kernels/limits.cu`): speeds are held against it.
 
 use super::gpu::{Arg, Gpu, Memory, Shape};
-use crate::compute::{DeviceError, Limits, Result};
+use crate::compute::{DeviceError, Limits, Result, Units};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -70,6 +70,8 @@ pub struct Bench<'a> {
     to: Memory,
     bytes: usize,
     blocks: usize,
+    /// One launch of few turns is a measurement.
+    tiny: bool,
 }
 
 impl<'a> Bench<'a> {
@@ -80,7 +82,7 @@ impl<'a> Bench<'a> {
         let blocks = gpu.facts.multiprocessors as usize * BLOCKS;
         let (from, to) = (gpu.alloc(bytes, "a measurement")?, gpu.alloc(bytes, "a measurement")?);
         gpu.zero(&from)?;
-        Ok(Self { gpu, from, to, bytes, blocks })
+        Ok(Self { gpu, from, to, bytes, blocks, tiny: false })
     }
 
     fn words(&self) -> Arg {
@@ -112,9 +114,9 @@ impl<'a> Bench<'a> {
     }
 
     pub fn multiply(&self, product: Product) -> Result<f64> {
-        const TURNS: usize = 1 << 10;
-        let operations = (self.blocks * MULTIPLIERS * TURNS * product.operations()) as f64;
-        self.rate(operations, |_| self.multiply_once(product, TURNS))
+        let turns = if self.tiny { 1 } else { 1 << 10 };
+        let operations = (self.blocks * MULTIPLIERS * turns * product.operations()) as f64;
+        self.rate(operations, |_| self.multiply_once(product, turns))
     }
 
     /// Amount per second of the best try.
@@ -127,18 +129,18 @@ impl<'a> Bench<'a> {
         };
         run(1)?;
         let mut times = 1;
-        while run(times)? < LEAST && times < 1 << 16 {
+        while !self.tiny && run(times)? < LEAST && times < 1 << 16 {
             times *= 2;
         }
-        let tries = (0..TRIES).map(|_| run(times)).collect::<Result<Vec<_>>>()?;
+        let tries = (0..if self.tiny { 1 } else { TRIES }).map(|_| run(times)).collect::<Result<Vec<_>>>()?;
         let best = tries.into_iter().min().expect("there are some tries").as_secs_f64();
         Ok(amount * times as f64 / best)
     }
 }
 
-/// Everything, in about two seconds.
-pub fn measure(gpu: &Gpu) -> Result<Found> {
-    let bench = Bench::new(gpu, MOST_BYTES)?;
+/// Everything, in about two seconds. `tiny`: only to see that it runs.
+pub fn measure(gpu: &Gpu, tiny: bool) -> Result<Found> {
+    let bench = Bench { tiny, ..Bench::new(gpu, if tiny { 1 << 16 } else { MOST_BYTES })? };
     Ok(Found {
         read: bench.read()?,
         copy: bench.copy()?,
@@ -156,10 +158,11 @@ pub(super) fn measure_until(ordinal: usize, stop: &Arc<AtomicBool>) -> Result<Li
     let stopped = || stop.load(Ordering::Acquire).then(|| DeviceError("the measurement was stopped".into()));
     let step = |measure: &dyn Fn() -> Result<f64>| stopped().map_or_else(measure, Err);
     Ok(Limits {
-        threads: gpu.facts.multiprocessors as usize,
+        units: Units::Multiprocessors(gpu.facts.multiprocessors as usize),
         memory_read: step(&|| bench.read())?,
-        int8: step(&|| bench.multiply(Product::F16))?,
-        int8_instruction: "f16 tensor cores",
+        matrix: step(&|| bench.multiply(Product::F16))?,
+        matrix_name: "f16 tensor cores".into(),
+        halves: true,
         f32: step(&|| bench.multiply(Product::F32))?,
     })
 }

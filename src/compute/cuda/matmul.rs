@@ -8,7 +8,7 @@ use super::gpu::{Gpu, Memory};
 use super::rows::{self, Norm};
 use super::weights::{Matrix, Part};
 use super::{gemm, gemv};
-use crate::compute::{Activation, Result};
+use crate::compute::{Activation, Amount, Result};
 use crate::weights::BlockFormat;
 
 /// Most rows that are multiplied without tensor cores.
@@ -61,6 +61,13 @@ impl Kind {
             _ => Kind::F16,
         }
     }
+}
+
+/// What rows times all rows of these parts read and compute; activations are small beside weights.
+fn product(rows: usize, parts: &[&Part]) -> Amount {
+    let weights: usize = parts.iter().map(|part| part.rows * part.cols).sum();
+    let bytes: usize = parts.iter().map(|part| part.bytes()).sum();
+    Amount { bytes: bytes as u64, flops: (2 * rows * weights) as u64 }
 }
 
 /// Memory that grows when more of it is asked for; graphs that know its address are wrong then.
@@ -147,6 +154,7 @@ impl Multiplier {
     }
 
     fn part(&mut self, gpu: &Gpu, out: Out, rows: usize, part: &Part) -> Result<bool> {
+        gpu.work(|| product(rows, &[part]));
         if rows <= FEW {
             return gemv::project(gpu, out, self.few(part), rows, part).map(|()| false);
         }
@@ -171,6 +179,7 @@ impl Multiplier {
             && gemv::can_gate(g, u)
         {
             let both = Gate { gate: g, up: u, gate_bias, up_bias, activation };
+            gpu.work(|| product(rows, &[g, u]));
             if rows <= FEW {
                 gemv::gated(gpu, out, self.few(g), rows, both)?;
             } else {

@@ -7,6 +7,7 @@
 //! | `kernels` | modules of PTX and their entries |
 //! | `graphs` | passes that are queued as one graph |
 //! | `limits` | what the device can do at most |
+//! | `alone` | each kernel by itself, at the shapes of a model |
 //! | `backend` | [`Cuda`]: the operations of a decoder |
 //! | `matmul` | which kernel multiplies |
 //! | `attention` | a layer's attention |
@@ -22,11 +23,13 @@
 //! | `kv` | keys and values: made ready, stored, copied by blocks |
 //! | `decode` | attention of single new tokens |
 //! | `step` | one step's work as the kernels read it |
+//! | `times` | how long kernels ran, of some passes |
 //! | `weights` | matrices: a file's blocks as planes |
 //!
 //! Nothing here is linked against CUDA: the driver is opened at run time. Tests run everything on a
 //! stand-in for it (`kernels/emulator`).
 
+mod alone;
 mod attention;
 mod backend;
 pub mod decode;
@@ -47,8 +50,10 @@ mod open;
 pub mod prefill;
 pub mod rows;
 pub mod step;
+mod times;
 pub mod weights;
 
+pub(in crate::compute) use alone::{Sizes, cases, measure as measure_alone};
 pub use backend::Cuda;
 pub use gpu::{Arg, Event, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
 pub use load::Staging;

@@ -117,6 +117,10 @@ impl Part {
         self.planes.at.map(|at| Arg::Ptr(self.memory.at(at)))
     }
 
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     /// A byte of its q plane.
     pub(super) fn q_plane(&self, offset: usize) -> u64 {
         self.memory.at(self.planes.at[0] + offset)

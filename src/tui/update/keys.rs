@@ -442,7 +442,7 @@ fn in_panel(app: &mut App, action: Action, effects: &mut Vec<Effect>) {
         }
         Panel::Reasoning => reasoning::moved(app, action, effects),
         Panel::Metrics => {
-            app.panels.scroll = moved(app.panels.scroll, action, 1, crate::tui::view::METRICS);
+            app.panels.scroll = moved(app.panels.scroll, action, 1, crate::tui::view::metrics_count(app));
         }
         Panel::Beams if has_branches(&app.chat) => branches::moved(app, action),
         Panel::Beams => {

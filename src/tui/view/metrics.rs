@@ -1,7 +1,7 @@
 //! Panel 6: is it fast? Latencies and rates of this session, as the engine measured them. With the focus a
 //! row is selected, and what it means stands below.
 
-use super::paint;
+use super::{kernels, paint};
 use crate::base::Summary;
 use crate::tui::app::App;
 use crate::tui::format;
@@ -12,17 +12,24 @@ use crate::tui::transcript::wrap::wrap;
 use ratatui::text::{Line, Span};
 use std::borrow::Cow;
 
-/// How many rows there are.
-pub const ROWS: usize = 20;
+/// Rows without those of kernels.
+const ROWS: usize = 20;
 const LABEL: usize = 11;
 /// Of a percentile.
 const CELL: usize = 8;
 
 /// A fact, and what it means.
-struct Row {
-    label: &'static str,
-    value: Vec<Span<'static>>,
-    help: Cow<'static, str>,
+pub(super) struct Row {
+    pub label: Cow<'static, str>,
+    /// Columns of the label, a space included.
+    pub wide: usize,
+    pub value: Vec<Span<'static>>,
+    pub help: Cow<'static, str>,
+}
+
+/// How many rows there are.
+pub fn count(app: &App) -> usize {
+    ROWS + kernels::count(app)
 }
 
 pub fn lines(app: &App, (width, height): (usize, usize), focused: bool) -> Vec<Line<'static>> {
@@ -50,7 +57,7 @@ fn line(app: &App, row: Row, selected: bool) -> Line<'static> {
     if selected {
         style = style.patch(app.theme.style(Role::Selection));
     }
-    let mut spans = vec![Span::styled(format::pad(row.label, LABEL - 1), style), Span::raw(" ")];
+    let mut spans = vec![Span::styled(format::pad(&row.label, row.wide - 1), style), Span::raw(" ")];
     spans.extend(row.value);
     Line::from(spans)
 }
@@ -123,6 +130,7 @@ fn rows(app: &App, width: usize) -> Vec<Row> {
     ));
     rows.extend(counts(app, &seen));
     debug_assert_eq!(rows.len(), ROWS);
+    rows.extend(kernels::rows(app, width, most(app).as_ref()));
     rows
 }
 
@@ -131,13 +139,14 @@ fn work(app: &App, seen: &Seen) -> Vec<Row> {
     let c = &seen.snapshot.counters;
     let now = app.meter.work(seen.back);
     let most = most(app);
-    let per_second = |amount: Option<f64>, unit: &str, most: Option<f64>| match amount.filter(|x| *x > 0.0) {
-        Some(x) => words(app, format!("{}{unit}", scaled(x)), of_limit(app, x, most)),
-        None => nothing(app),
+    let per_second = |amount: Option<f64>, unit: &str, limit: (Option<f64>, &str)| match amount {
+        Some(x) if x > 0.0 => words(app, format!("{}{unit}", scaled(x)), of_limit(app, x, limit)),
+        _ => nothing(app),
     };
+    let limit = |of: fn(&Most) -> f64| most.as_ref().map(of);
     let (bytes_help, flops_help) = (
         "bytes of weights and KV that the steps of the last second read, by the time that they took",
-        "operations of the same steps, as the model's operations count them; two to a multiplication and its addition",
+        "operations of the same steps, as the model's operations count them; two to a multiplication and its addition; MFU (model FLOPs utilisation) is their share of the limit",
     );
     let hits = format!("of {} tok", format::count(c.prefix_queries));
     let forced = format!("of {} tok", format::count(c.generated_tokens));
@@ -153,7 +162,7 @@ fn work(app: &App, seen: &Seen) -> Vec<Row> {
         ),
         row(
             "memory",
-            per_second(now.map(|(bytes, _)| bytes), "B/s", most.as_ref().map(|m| m.bytes)),
+            per_second(now.map(|(bytes, _)| bytes), "B/s", (limit(|m| m.bytes), "of the limit")),
             format!(
                 "{bytes_help}{}",
                 most.as_ref().map_or(String::new(), |m| format!("; {}", m.bytes_words))
@@ -161,7 +170,7 @@ fn work(app: &App, seen: &Seen) -> Vec<Row> {
         ),
         row(
             "compute",
-            per_second(now.map(|(_, flops)| flops), "FLOP/s", most.as_ref().map(|m| m.flops)),
+            per_second(now.map(|(_, flops)| flops), "FLOP/s", (limit(|m| m.flops), "MFU")),
             format!(
                 "{flops_help}{}",
                 most.as_ref().map_or(String::new(), |m| format!("; {}", m.flops_words))
@@ -181,34 +190,36 @@ fn work(app: &App, seen: &Seen) -> Vec<Row> {
 }
 
 /// What the device can do at most in a second, and how it was found.
-struct Most {
-    bytes: f64,
-    flops: f64,
+pub(super) struct Most {
+    pub bytes: f64,
+    pub flops: f64,
     bytes_words: String,
     flops_words: String,
 }
 
-/// Known once it was measured. Quantized weights are multiplied as bytes, others as f32.
+/// Known once it was measured. Quantised weights are multiplied at the rate of matrices, and on some devices
+/// all but f32; others as f32.
 fn most(app: &App) -> Option<Most> {
     let Limits::Known(limits) = &app.meter.limits else { return None };
-    let quantized = app.ready().is_some_and(|info| info.quantization.starts_with(['Q', 'I']));
-    let (flops, kind) = match quantized {
-        true => (limits.int8, format!("bytes, {}", crate::tui::sanitize::one_line(&limits.int8_instruction))),
-        false => (limits.f32, "f32".to_owned()),
+    let is = |kinds: &[char]| app.ready().is_some_and(|info| info.quantization.starts_with(kinds));
+    let is_f32 = app.ready().is_some_and(|info| info.quantization == "F32");
+    let (flops, kind) = match is(&['Q', 'I']) || (limits.halves && !is_f32) {
+        true => (limits.matrix, crate::tui::sanitize::one_line(&limits.matrix_name)),
+        false => (limits.f32, "f32".into()),
     };
-    let threads = limits.threads;
+    let units = crate::tui::sanitize::one_line(&limits.units);
     Some(Most {
         bytes: limits.memory_read,
         flops,
-        bytes_words: format!("at most {}B/s, measured on {threads} threads", scaled(limits.memory_read)),
-        flops_words: format!("at most {}FLOP/s ({kind}), measured on {threads} threads", scaled(flops)),
+        bytes_words: format!("at most {}B/s, measured on {units}", scaled(limits.memory_read)),
+        flops_words: format!("at most {}FLOP/s ({kind}), measured on {units}", scaled(flops)),
     })
 }
 
 /// The share of a measured limit, or why there is none.
-fn of_limit(app: &App, amount: f64, most: Option<f64>) -> String {
+fn of_limit(app: &App, amount: f64, (most, name): (Option<f64>, &str)) -> String {
     match (&app.meter.limits, most.filter(|most| *most > 0.0)) {
-        (_, Some(most)) => format!("· {} of the limit", share(amount, most)),
+        (_, Some(most)) => format!("· {} {name}", share(amount, most)),
         (Limits::Asked, _) => "· measuring…".into(),
         (Limits::Failed(why), _) => format!("· {}", crate::tui::sanitize::one_line(why)),
         _ => "· limit not measured".into(),
@@ -248,7 +259,7 @@ fn counts(app: &App, seen: &Seen) -> Vec<Row> {
 }
 
 fn row(label: &'static str, value: Vec<Span<'static>>, help: impl Into<Cow<'static, str>>) -> Row {
-    Row { label, value, help: help.into() }
+    Row { label: label.into(), wide: LABEL, value, help: help.into() }
 }
 
 /// All together, then each sequence, as many as there are in the step.
@@ -346,7 +357,7 @@ fn chart(app: &App, line: String) -> Vec<Span<'static>> {
     if line.is_empty() { nothing(app) } else { vec![Span::styled(line, app.theme.style(Role::Accent))] }
 }
 
-fn share(part: f64, of: f64) -> String {
+pub(super) fn share(part: f64, of: f64) -> String {
     if of > 0.0 { format::percent(part / of) } else { "-".into() }
 }
 

@@ -22,6 +22,7 @@ mod header;
 mod help;
 pub mod inline;
 mod input;
+mod kernels;
 mod kv;
 mod kv_class;
 mod kv_curves;
@@ -50,7 +51,7 @@ mod transcript;
 mod versions;
 mod waterfall;
 
-pub use metrics::ROWS as METRICS;
+pub use metrics::count as metrics_count;
 
 use super::app::{App, Focus};
 use super::hits::Target;
