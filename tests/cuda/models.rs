@@ -255,7 +255,7 @@ fn passes_of_one_size_may_want_more_or_less() {
             5 => Outputs::Draws(3),
             _ => Outputs::Last,
         };
-        let mut run = |runner: &mut dyn Runner| {
+        let run = |runner: &mut dyn Runner| {
             let blocks = own_blocks(runner, 1, 48);
             let driven = Driven { seq: 0, tokens: &[*token], start, blocks, outputs };
             run(runner, &[driven], 3)
