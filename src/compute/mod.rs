@@ -407,6 +407,11 @@ pub trait Backend: Send + Sized + 'static {
         columns: usize,
     ) -> Result<()>;
 
+    /// Names how a block lies in its caches: bytes of one layout are nothing in another.
+    fn cache_layout(&self) -> &'static str {
+        ""
+    }
+
     /// Bytes that [`Backend::matrix`] takes for a tensor, to be known before it is loaded.
     fn matrix_bytes(&self, tensor: &TensorInfo) -> usize;
 

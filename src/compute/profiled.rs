@@ -206,6 +206,10 @@ impl<B: Backend> Backend for Profiled<B> {
         self.timed("copy_rows", |b| b.copy_rows(out, x, first, rows, columns))
     }
 
+    fn cache_layout(&self) -> &'static str {
+        self.backend.cache_layout()
+    }
+
     fn matrix_bytes(&self, tensor: &TensorInfo) -> usize {
         self.backend.matrix_bytes(tensor)
     }

@@ -219,6 +219,7 @@ pub fn load<B: Backend>(
             options.kv_cache_dtype,
             kv.block_size,
             &layout,
+            backend.cache_layout(),
         ),
     };
     let mut loader = Loader::new(file, backend, progress);

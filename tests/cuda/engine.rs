@@ -95,18 +95,32 @@ fn batched_chunked_cached_forked_and_preempted_is_solo_on_the_cpu_to_the_token()
     let Some(device) = device() else { return };
     for model in MODELS {
         let right = alone(model);
-        // Blocks in the pool, token budget, caching.
-        for (pool, budget, caching) in
-            [(None, 64, true), (None, 7, true), (Some(7), 16, true), (Some(6), 33, false)]
-        {
+        // Blocks in the pool, token budget, caching; the last one plans ahead, on another thread.
+        for (pool, budget, caching, ahead) in [
+            (None, 64, true, false),
+            (None, 7, true, false),
+            (Some(7), 16, true, false),
+            (Some(6), 33, false, false),
+            (None, 64, true, true),
+        ] {
             let settings = settings().budget(budget).caching(caching).seqs(6);
+            let settings = settings.tuned(|s| s.async_scheduling = ahead);
             let mut bench = Bench::with(settings, there(&device, model, pool));
+            bench.engine.run_ahead();
             let mut asked = Vec::new();
             for question in questions() {
                 asked.push(submit(&mut bench, &question));
                 bench.step();
             }
             bench.run();
+            let failed = bench.events.iter().find_map(|event| match event {
+                Event::Finished { outcome, .. } => match &outcome.reason {
+                    FinishReason::Error(failure) => Some(failure.message.clone()),
+                    _ => None,
+                },
+                _ => None,
+            });
+            assert_eq!(failed, None, "{model}, pool {pool:?}, budget {budget}, ahead {ahead}");
             for (choices, right) in asked.iter().zip(&right) {
                 for (seq, right) in choices.iter().zip(right) {
                     assert_eq!(&bench.tokens(*seq), right, "{model}, {seq}, pool {pool:?}, budget {budget}");

@@ -241,6 +241,16 @@ fn a_step_of_decoding_becomes_one_launch() {
     assert!(counts[3..].iter().all(|count| *count == 1), "{counts:?}");
 }
 
+/// Blocks that one device wrote are never read by the other: they lie differently.
+#[test]
+fn blocks_on_disk_are_of_the_device_that_wrote_them() {
+    let Some(device) = device() else { return };
+    let file = Gguf::open(&fixture("gguf/llama.gguf")).unwrap();
+    let options = LoadOptions::default();
+    let (there, here) = (on_device(&device, &file, &options).0, load_with(&file, 1, isa(), &options));
+    assert_ne!(there.limits().cache_identity, here.limits().cache_identity);
+}
+
 /// Chunks of one token want no logits, forks want several rows of the same: among passes that are recorded.
 #[test]
 fn passes_of_one_size_may_want_more_or_less() {

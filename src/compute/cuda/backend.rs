@@ -9,8 +9,9 @@ use super::kv::{self, Cache};
 use super::limits;
 use super::load::Staging;
 use super::matmul::{Multiplier, Out, Room};
+use super::prefill;
 use super::rows::{self, Rows};
-use super::step::{StepWords, Work};
+use super::step::{MOST_GROUPS, StepWords, Work};
 use super::times::Times;
 use super::weights::{self, Matrix};
 use crate::compute::draw::{DrawRow, Drawn, Unusable};
@@ -146,6 +147,38 @@ impl Cuda {
         if self.pass.running { self.pass.rows } else { self.padded(rows) }
     }
 
+    /// Writes the pass's words, and says what its launches depend on.
+    fn begin_pass(&mut self, step: &Step) -> Result<()> {
+        let groups: Vec<&[Span]> = step.groups.iter().map(Vec::as_slice).collect();
+        let ropes: Vec<&RopeTable> = step.ropes.iter().collect();
+        let tile_rows = self.attends.tile_rows();
+        let work =
+            Work { tokens: step.tokens, groups: &groups, ropes: &ropes, wanted: step.wanted, tile_rows };
+        let spans = groups.first().copied().unwrap_or_default();
+        let decodes = !spans.is_empty() && spans.iter().all(|span| span.len == 1);
+        let covered = bucket(step.tokens.len(), self.most.tokens.min(self.most.outputs)).filter(|_| decodes);
+        self.pass = Pass {
+            rows: covered.unwrap_or(step.tokens.len()),
+            // Recorded with as many as there are rows: what is not wanted is found in the words.
+            outputs: covered.unwrap_or(step.wanted.len()),
+            spans: covered.unwrap_or(spans.len()),
+            singles: spans.iter().any(|span| span.len == 1),
+            tiles: work.tiles(),
+            running: false,
+        };
+        if self.words.write(&self.gpu, &work)? {
+            self.passes.forget();
+        }
+        // A fork may want more outputs than there are rows: then it is not recorded.
+        let fits = step.wanted.len() <= self.pass.outputs;
+        let key = covered.filter(|_| fits).map(|rows| Key { rows });
+        self.pass.outputs = self.pass.outputs.max(step.wanted.len());
+        // A pass is timed kernel by kernel, and so is no graph.
+        let timed = self.times.begin(&self.gpu, !step.wanted.is_empty())?;
+        let key = key.filter(|_| !timed);
+        self.passes.begin(&self.gpu, key)
+    }
+
     /// Rows that launches cover where there are so many rows outside a pass.
     fn padded(&self, rows: usize) -> usize {
         bucket(rows, self.logit_rows().min(self.most.outputs)).unwrap_or(rows)
@@ -214,7 +247,15 @@ impl Backend for Cuda {
         Device { name: format!("CUDA:{} ({})", facts.ordinal, facts.name) }
     }
 
+    /// Refuses here what no pass could do, so that another device can be tried.
     fn prepare(&mut self, most: &Capacity) -> Result<()> {
+        prefill::check(most.head_dim)?;
+        if most.groups > MOST_GROUPS {
+            let groups = most.groups;
+            return Err(DeviceError(format!(
+                "CUDA: {groups} groups of caches; {MOST_GROUPS} at most are known"
+            )));
+        }
         self.staging = None;
         self.most = *most;
         self.draw_rows = self.logit_rows().min(most.outputs);
@@ -229,36 +270,8 @@ impl Backend for Cuda {
 
     fn begin(&mut self, step: &Step) -> Result<()> {
         self.settled()?;
-        let groups: Vec<&[Span]> = step.groups.iter().map(Vec::as_slice).collect();
-        let ropes: Vec<&RopeTable> = step.ropes.iter().collect();
-        let tile_rows = self.attends.tile_rows();
-        let work =
-            Work { tokens: step.tokens, groups: &groups, ropes: &ropes, wanted: step.wanted, tile_rows };
-        let spans = groups.first().copied().unwrap_or_default();
-        let decodes = !spans.is_empty() && spans.iter().all(|span| span.len == 1);
-        let covered = bucket(step.tokens.len(), self.most.tokens.min(self.most.outputs)).filter(|_| decodes);
-        self.pass = Pass {
-            rows: covered.unwrap_or(step.tokens.len()),
-            // Recorded with as many as there are rows: what is not wanted is found in the words.
-            outputs: covered.unwrap_or(step.wanted.len()),
-            spans: covered.unwrap_or(spans.len()),
-            singles: spans.iter().any(|span| span.len == 1),
-            tiles: work.tiles(),
-            running: true,
-        };
-        let moved = self.words.write(&self.gpu, &work);
-        if self.heard(moved)? {
-            self.passes.forget();
-        }
-        // A fork may want more outputs than there are rows: then it is not recorded.
-        let fits = step.wanted.len() <= self.pass.outputs;
-        let key = covered.filter(|_| fits).map(|rows| Key { rows });
-        self.pass.outputs = self.pass.outputs.max(step.wanted.len());
-        // A pass is timed kernel by kernel, and so is no graph.
-        let timed = self.times.begin(&self.gpu, !step.wanted.is_empty());
-        let timed = self.heard(timed)?;
-        let key = key.filter(|_| !timed);
-        let begun = self.passes.begin(&self.gpu, key);
+        let begun = self.begin_pass(step);
+        self.pass.running = begun.is_ok();
         self.heard(begun)
     }
 
@@ -402,6 +415,10 @@ impl Backend for Cuda {
     fn copy_rows(&mut self, out: &mut Buf, x: &Buf, first: usize, rows: usize, columns: usize) -> Result<()> {
         let row = columns * size_of::<f32>();
         self.settled()?.copy(out.memory.at(0), x.memory.at(first * row), rows * row)
+    }
+
+    fn cache_layout(&self) -> &'static str {
+        "cuda"
     }
 
     fn matrix_bytes(&self, tensor: &TensorInfo) -> usize {

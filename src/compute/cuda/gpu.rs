@@ -353,6 +353,7 @@ impl Gpu {
     /// The context is broken: a kernel failed, or the device is gone. Nothing on it will work again.
     pub fn is_lost(&self) -> bool {
         use sys::CUresult as E;
+        let _ = self.bind();
         // SAFETY: the stream is open; a broken context says so at every question.
         let said = unsafe { sys::cuStreamQuery(self.compute.0) };
         matches!(
@@ -390,6 +391,7 @@ impl Gpu {
     /// The graph of everything since [`Gpu::record`]. Nothing of it has run.
     pub fn recorded(&self) -> Result<Graph> {
         self.mode.set(Mode::Eager);
+        self.bind()?;
         // SAFETY: a capture was begun on this stream.
         let graph =
             unsafe { result::stream::end_capture(self.compute.0) }.map_err(failed("recording a graph"))?;
@@ -404,6 +406,7 @@ impl Gpu {
     /// Gives up what is being recorded or looked at.
     pub fn discard(&self) {
         if self.mode.replace(Mode::Eager) == Mode::Recording {
+            let _ = self.bind();
             // SAFETY: a capture was begun on this stream. What it says is known: it failed.
             if let Ok(graph) = unsafe { result::stream::end_capture(self.compute.0) }
                 && !graph.is_null()
@@ -645,6 +648,7 @@ unsafe impl Send for Event {}
 impl Event {
     /// Until what was queued before the last [`Gpu::mark`] is done; at once where there was none.
     pub fn wait(&self) -> Result<()> {
+        self.context.bind_to_thread().map_err(failed("using the device on this thread"))?;
         // SAFETY: created by `Gpu::event`.
         unsafe { result::event::synchronize(self.event) }.map_err(failed("waiting for the device"))
     }

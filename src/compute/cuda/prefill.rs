@@ -71,6 +71,18 @@ pub fn tile_rows(head_dim: usize, group: usize) -> usize {
     (block(head_dim).0 / group).max(1)
 }
 
+/// # Errors
+/// There is no kernel for heads of this size.
+pub fn check(head_dim: usize) -> Result<()> {
+    if head_dim > MOST_DIM || !head_dim.is_multiple_of(16) {
+        return Err(DeviceError(format!(
+            "CUDA: attention over prompts has no kernel for heads of {head_dim}: multiples of 16 up to \
+             {MOST_DIM} are known; use --device cpu"
+        )));
+    }
+    Ok(())
+}
+
 /// `out[row] = softmax(scores of row) V` for every row of a tile; other rows of `out` are left alone.
 /// out f32 [rows, heads * head_dim]; qkv f32 [rows, (heads + 2 kv_heads) * head_dim].
 pub fn attend(
@@ -84,12 +96,7 @@ pub fn attend(
 ) -> Result<()> {
     let CacheShape { kv_heads, head_dim, block_size, dtype, .. } = cache.shape();
     let heads = attention.heads;
-    if head_dim > MOST_DIM || head_dim % 16 != 0 {
-        return Err(DeviceError(format!(
-            "CUDA: attention over prompts has no kernel for heads of {head_dim}: multiples of 16 up to \
-             {MOST_DIM} are known; use --device cpu"
-        )));
-    }
+    check(head_dim)?;
     let (rows, columns) = block(head_dim);
     let limits = splits.map_or(SplitLimits::NONE, |splits| splits.limits);
     let (sums, parts) = match splits {
