@@ -225,8 +225,10 @@ fn ready(app: &mut App, info: Box<ModelInfo>, effects: &mut Vec<Effect>) {
         if info.device_reason.is_empty() { String::new() } else { format!(": {}", info.device_reason) };
     let kv = format!("{} KV blocks of {}", format::count(info.kv_blocks as u64), info.block_size);
     let context = format::count(info.context_length as u64);
-    // The same model a second time: its device failed and was opened again, or another one was.
-    let goes_on = app.ready().is_some_and(|before| (&before.name, &before.path) == (&info.name, &info.path));
+    // The same model a second time: its device failed and was opened again, or another one was. A replay
+    // that goes back tells it again.
+    let again = |before: &ModelInfo| (&before.name, &before.path) == (&info.name, &info.path);
+    let goes_on = app.replay.is_none() && app.ready().is_some_and(again);
     let how = match goes_on {
         true => "goes on".to_owned(),
         false => format!("ready in {}", format::millis(info.load_ms)),
