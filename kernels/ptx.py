@@ -20,6 +20,10 @@ PACKAGES = {
 }
 
 
+# The exit status where the packages are out of reach: nothing was found right or wrong.
+NOT_FETCHED = 75
+
+
 def fetched(name, packages):
     """The folder with what is in these packages, fetched once."""
     place = TOOLS / name
@@ -27,7 +31,9 @@ def fetched(name, packages):
         place.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
         command += ["--platform", "manylinux2014_x86_64", "--platform", "manylinux1_x86_64"]
-        subprocess.run([*command, "--dest", str(place), *packages], check=True)
+        if subprocess.run([*command, "--dest", str(place), *packages]).returncode:
+            print(f"could not be fetched: {' '.join(packages)}", file=sys.stderr)
+            sys.exit(NOT_FETCHED)
         for wheel in place.glob("*.whl"):
             zipfile.ZipFile(wheel).extractall(place)
             wheel.unlink()
@@ -80,6 +86,8 @@ def main():
         if len(set(versions.values())) > 1:
             mine = [s.stem for s in sources if versions[s] == version]
             run = subprocess.run([sys.executable, __file__, *(["--check"] if check else []), *mine])
+            if run.returncode == NOT_FETCHED:
+                sys.exit(NOT_FETCHED)
             stale += mine if run.returncode else []
             continue
         compiler = Compiler(version)
