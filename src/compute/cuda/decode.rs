@@ -21,7 +21,7 @@ pub struct Attention<'a> {
     pub window: Option<usize>,
     /// `cap * tanh(score / cap)` (Gemma 2).
     pub cap: Option<f32>,
-    /// f32 [heads]: scores that take part in the softmax and have no value (gpt-oss).
+    /// `f32 [heads]`: scores that take part in the softmax and have no value (gpt-oss).
     pub sinks: Option<&'a Memory>,
 }
 

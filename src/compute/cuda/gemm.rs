@@ -33,7 +33,7 @@ const MOST_SPLITS: usize = 8;
 /// Rows of activations, [rows, cols].
 #[derive(Clone, Copy)]
 pub enum Ready<'a> {
-    /// For F16 and blocks: h f16 [rows, cols], scale f32 [rows].
+    /// For F16 and blocks: `h f16 [rows, cols]`, `scale f32 [rows]`.
     F16 { h: &'a Memory, scale: &'a Memory },
     /// For BF16.
     Bf16(&'a Memory),
@@ -41,7 +41,7 @@ pub enum Ready<'a> {
     F32(&'a Memory),
     /// For Q8_0: q i8 [rows, cols], ds f32x2 [rows, cols / 32].
     Bytes { q: &'a Memory, ds: &'a Memory },
-    /// For [`Fp8`]: q e4m3 [rows, cols], scale f32 [rows], from [`to_e4m3`].
+    /// For [`Fp8`]: `q e4m3 [rows, cols]`, `scale f32 [rows]`, from [`to_e4m3`].
     E4m3 { q: &'a Memory, scale: &'a Memory },
 }
 
@@ -227,7 +227,7 @@ pub fn project_fp8_by(
     Product { gpu, plan, x, rows, work }.split(to, Kernels::E4m3, w.into(), None)
 }
 
-/// `norm(x) = e4m3(q) * scale`: q [rows, n], scale f32 [rows] = max|norm(x)| / 448.
+/// `norm(x) = e4m3(q) * scale`: `q [rows, n]`, `scale f32 [rows]` = max|norm(x)| / 448.
 pub fn to_e4m3(
     gpu: &Gpu,
     (q, scale): (&Memory, &Memory),

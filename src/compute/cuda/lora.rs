@@ -82,7 +82,7 @@ pub fn most_tiles(rows: usize, adapters: usize) -> usize {
 /// Which row has which adapter.
 #[derive(Clone, Copy)]
 pub enum Of<'a> {
-    /// i32 [rows], -1 for none: for few rows.
+    /// `i32 [rows]`, -1 for none: for few rows.
     Rows(&'a Memory),
     /// The words of [`tiles`], and how many there may be: for many rows.
     Tiles(&'a Memory, usize),

@@ -22,7 +22,7 @@ pub struct Out<'a> {
     pub columns: usize,
     /// To what is there, or in its place.
     pub add: bool,
-    /// f32 [columns]: of the whole matrix.
+    /// `f32 [columns]`: of the whole matrix.
     pub bias: Option<&'a Memory>,
 }
 

@@ -40,7 +40,7 @@ pub struct Router<'a> {
     /// Experts of a row.
     pub top: usize,
     pub score: Score,
-    /// f32 [experts], added to scores for the choice and not for the weight (DeepSeek-V3).
+    /// `f32 [experts]`, added to scores for the choice and not for the weight (DeepSeek-V3).
     pub bias: Option<&'a Memory>,
     pub groups: Option<Groups>,
     /// Weights of the chosen add up to 1: Mixtral, and wherever the softmax comes after the choice.
@@ -100,9 +100,9 @@ pub fn route(
 pub struct Sorted {
     /// i32: how many tiles; then (expert, first place, pairs) of each.
     pub tiles: Memory,
-    /// i32 [pairs]: pairs by expert, those of an expert in their order.
+    /// `i32 [pairs]`: pairs by expert, those of an expert in their order.
     pub pairs: Memory,
-    /// i32 [pairs]: the row of each.
+    /// `i32 [pairs]`: the row of each.
     pub rows: Memory,
     counts: Memory, // i32 [chunks + 1, experts]
     experts: usize,

@@ -47,7 +47,7 @@ pub fn to_bytes(
     gpu.launch(MODULE, "rows_to_bytes", shape(rows), &args)
 }
 
-/// `norm(x) = h * scale`: h f16 [rows, n], scale f32 [rows].
+/// `norm(x) = h * scale`: `h f16 [rows, n]`, `scale f32 [rows]`.
 pub fn to_f16(
     gpu: &Gpu,
     (h, scale): (&Memory, &Memory),
