@@ -153,10 +153,22 @@ Result allocate(Ptr* at, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
+// Freed pages stay out of reach for a while: nobody else is given their addresses at once, so that who uses
+// them still is caught.
+void bury(char* map, size_t bytes) {
+  static std::deque<std::pair<char*, size_t>> buried;
+  mprotect(map, bytes, PROT_NONE);
+  madvise(map, bytes, MADV_DONTNEED);
+  buried.emplace_back(map, bytes);
+  if (buried.size() <= 64) return;
+  munmap(buried.front().first, buried.front().second);
+  buried.pop_front();
+}
+
 Result release(Ptr at) {
   const auto found = context->memory.find(at);
   if (found == context->memory.end()) return CUDA_ERROR_INVALID_VALUE;
-  munmap(found->second.map, found->second.map_bytes);
+  bury(found->second.map, found->second.map_bytes);
   context->used -= found->second.bytes;
   context->memory.erase(found);
   return CUDA_SUCCESS;
