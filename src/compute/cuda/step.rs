@@ -84,39 +84,6 @@ impl Work<'_> {
     }
 }
 
-/// The largest step that there will be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Most {
-    pub rows: usize,
-    pub spans: usize,
-    pub outputs: usize,
-    /// Groups of caches.
-    pub groups: usize,
-    /// Length of a block table.
-    pub blocks: usize,
-    /// Pairs of dimensions that each rope turns.
-    pub halves: Vec<usize>,
-    pub tile_rows: usize,
-}
-
-/// 32-bit words of the largest step.
-pub fn words_for(most: &Most) -> usize {
-    let array = |len: usize| len.next_multiple_of(ALIGN);
-    let tables = array(most.spans + 1) + array(most.spans * most.blocks);
-    array(header::WORDS)
-        + 3 * array(most.rows)
-        + 3 * array(most.spans)
-        + array(most.outputs)
-        + most.groups * tables
-        + most.halves.iter().map(|half| 2 * array(most.rows * half)).sum::<usize>()
-        + 2 * array(most_tiles(most.rows, most.spans, most.tile_rows))
-}
-
-/// Tiles of the worst step: every span may have one that is not whole.
-pub fn most_tiles(rows: usize, spans: usize, tile_rows: usize) -> usize {
-    (rows / tile_rows.max(1) + spans).min(rows)
-}
-
 /// Tiles of one span; a single row is decoded, not tiled.
 fn tiles_of(span: &Span, tile_rows: usize) -> usize {
     if span.len > 1 { span.len.div_ceil(tile_rows) } else { 0 }
@@ -300,14 +267,10 @@ mod tests {
         }
     }
 
-    fn most() -> Most {
-        Most { rows: 7, spans: 3, outputs: 3, groups: 2, blocks: 3, halves: vec![2, 3], tile_rows: 2 }
-    }
-
     #[test]
     fn everything_is_where_the_header_says() {
-        let mut words = vec![u32::MAX; words_for(&most())];
         let [one, two] = ropes();
+        let mut words = vec![u32::MAX; work(&[&one, &two]).words()];
         let used = StepWords::new(&mut words).write(&work(&[&one, &two])).unwrap();
         assert!(used <= words.len());
         let array = |word: usize, len: usize| {
@@ -340,19 +303,26 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_step_fits_and_no_larger_one() {
-        let mut words = vec![0; words_for(&most())];
+    fn a_step_fits_into_its_words_and_no_fewer() {
         let [one, two] = ropes();
         let ropes = [&one, &two];
+        let mut words = vec![0; work(&ropes).words()];
         let used = StepWords::new(&mut words).write(&work(&ropes)).unwrap();
+        assert_eq!(used, words.len());
         for len in 0..used {
             let said = StepWords::new(&mut words[..len]).write(&work(&ropes)).unwrap_err();
             assert!(said.0.contains("words kept for it"), "{said}");
         }
-        // Single rows, tiles of two, odd lengths: never more tiles than were counted on.
+        // Single rows, tiles of two, odd lengths: no more and no fewer words than were counted.
         for lens in [[1, 1, 5], [3, 3, 1], [2, 2, 3], [7, 0, 0], [3, 2, 2]] {
-            let tiles: usize = lens.map(|len| tiles_of(&Span { len, ..SPANS[0] }, 2)).iter().sum();
-            assert!(tiles <= most_tiles(7, 3, 2));
+            let mut first = 0;
+            let spans = lens.map(|len| {
+                first += len;
+                Span { first: first - len, len, ..SPANS[0] }
+            });
+            let work = Work { groups: &[&spans], ..work(&ropes) };
+            let mut words = vec![0; work.words()];
+            assert_eq!(StepWords::new(&mut words).write(&work).unwrap(), words.len(), "{lens:?}");
         }
     }
 
