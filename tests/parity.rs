@@ -6,34 +6,13 @@ mod support;
 
 use glassbox::compute::cpu::Isa;
 use glassbox::model::{Outputs, Runner};
-use safetensors::SafeTensors;
-use support::{Driven, fixture, isa, load, logits, own_blocks, run};
+use support::{Driven, Golden, fixture, isa, load, logits, own_blocks, run};
 
 const CASES: [&str; 4] = ["llama", "llama_f16_linear_rope", "qwen2", "gemma3_text_std"];
 
 /// Keys and values are kept as f16: 2^-11 relative to each, which reaches the logits through three to
 /// six layers. Measured worst: below 0.3 % of the logits' spread.
 const TOLERANCE: f32 = 0.01;
-
-struct Golden(Vec<u8>);
-
-impl Golden {
-    fn read(case: &str) -> Self {
-        Self(std::fs::read(fixture(&format!("golden/{case}.safetensors"))).unwrap())
-    }
-    fn ids(&self, name: &str) -> Vec<u32> {
-        let tensors = SafeTensors::deserialize(&self.0).unwrap();
-        let data = tensors.tensor(name).unwrap().data().to_vec();
-        data.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect()
-    }
-    fn rows(&self, name: &str) -> Vec<Vec<f32>> {
-        let tensors = SafeTensors::deserialize(&self.0).unwrap();
-        let view = tensors.tensor(name).unwrap();
-        let values: Vec<f32> =
-            view.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
-        values.chunks_exact(view.shape()[1]).map(<[f32]>::to_vec).collect()
-    }
-}
 
 fn worst(ours: &[Vec<f32>], golden: &[Vec<f32>]) -> f32 {
     let all = golden.iter().flatten();

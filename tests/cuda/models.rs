@@ -2,13 +2,12 @@
 
 use crate::blocks::random_blocks;
 use crate::harness::{Device, Numbers, device};
-use crate::support::{Driven, fixture, isa, load_with, logits, own_blocks, run};
+use crate::support::{Driven, Golden, fixture, isa, load_with, logits, own_blocks, run};
 use glassbox::compute::Backend;
 use glassbox::compute::cuda::Cuda;
 use glassbox::model::{self, LoadOptions, Outputs, Runner};
 use glassbox::protocol::KvCacheDtype;
 use glassbox::weights::{BlockFormat, Gguf, GgufWriter, decode};
-use safetensors::SafeTensors;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,26 +47,6 @@ fn whole(runner: &mut dyn Runner, tokens: &[u32], blocks: &[u32], start: usize) 
     let vocab = runner.limits().vocab_size;
     let driven = Driven { seq: 0, tokens, start, blocks: blocks.to_vec(), outputs: Outputs::All };
     logits(&run(runner, &[driven], vocab), vocab)
-}
-
-struct Golden(Vec<u8>);
-
-impl Golden {
-    fn read(case: &str) -> Self {
-        Self(std::fs::read(fixture(&format!("golden/{case}.safetensors"))).unwrap())
-    }
-    fn ids(&self, name: &str) -> Vec<u32> {
-        let tensors = SafeTensors::deserialize(&self.0).unwrap();
-        let data = tensors.tensor(name).unwrap().data().to_vec();
-        data.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect()
-    }
-    fn rows(&self, name: &str) -> Vec<Vec<f32>> {
-        let tensors = SafeTensors::deserialize(&self.0).unwrap();
-        let view = tensors.tensor(name).unwrap();
-        let values: Vec<f32> =
-            view.data().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
-        values.chunks_exact(view.shape()[1]).map(<[f32]>::to_vec).collect()
-    }
 }
 
 /// Prompt in one pass, then the greedy continuation token by token.

@@ -2,8 +2,10 @@
 #![allow(dead_code, unused_imports, clippy::unwrap_used)]
 
 mod cpu;
+mod golden;
 
 pub use cpu::{cpu, isa};
+pub use golden::Golden;
 
 use glassbox::compute::cpu::{Cpu, Isa};
 use glassbox::model::{self, Batch, LoadOptions, Outputs, Row, Runner};
