@@ -31,22 +31,12 @@ pub fn device_row<'a>(
         return None;
     }
     let mut draw = DrawRow {
-        bias: &[],
-        mask: None,
-        counts: &[],
-        repetition: 1.0,
-        frequency: 0.0,
-        presence: 0.0,
-        greedy: false,
-        temperature: 1.0,
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
         seed: row.seed,
         position: row.tokens.len() as u64,
         draw: row.draw,
         target: row.target,
         top: row.top,
+        ..DrawRow::SCORED
     };
     if !row.draw {
         return Some(draw);
