@@ -4,9 +4,10 @@
 use super::attention::attended;
 use super::decode::{self, Attention};
 use super::draw::Draws;
-use super::gpu::{Gpu, Memory};
+use super::gpu::Gpu;
 use super::kv::{self, Cache, Place, Store};
 use super::matmul::Out;
+use super::memory::Memory;
 use super::prefill::{self, Tiles};
 use super::rows::{self, Norm};
 use super::step::{StepWords, Work};

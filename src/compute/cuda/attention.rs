@@ -2,9 +2,10 @@
 //! its own kernel.
 
 use super::backend::{Cuda, Pass, norm};
-use super::gpu::{Gpu, Memory};
+use super::gpu::Gpu;
 use super::kv::{self, Cache, Place, Store};
 use super::matmul::Room;
+use super::memory::Memory;
 use super::prefill::{SplitLimits, Splits};
 use super::{decode, prefill};
 use crate::compute::{Amount, AttentionSpec, CacheShape, Capacity, Result, Span};

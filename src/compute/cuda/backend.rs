@@ -3,12 +3,13 @@
 use super::attention::Attends;
 use super::draw::Draws;
 use super::embed;
-use super::gpu::{Event, Gpu, Memory, Pinned};
+use super::gpu::{Event, Gpu};
 use super::graphs::{Key, Logits, Passes, bucket};
 use super::kv::{self, Cache};
 use super::limits;
 use super::load::Staging;
 use super::matmul::{Multiplier, Out, Room};
+use super::memory::{Memory, Pinned};
 use super::prefill;
 use super::rows::{self, Rows};
 use super::step::{MOST_GROUPS, StepWords, Work};
@@ -34,7 +35,6 @@ pub struct Cuda {
     draws: Option<Draws>,
     /// Those that are asked for now.
     logits: Option<Logits>,
-    draw_rows: usize,
     /// While weights are loaded.
     staging: Option<Staging>,
     /// Of copies on write: i32 [copies, 2].
@@ -98,7 +98,6 @@ impl Cuda {
             attends: Attends::default(),
             draws: None,
             logits: None,
-            draw_rows: 0,
             staging: None,
             pairs: Room::default(),
             block: None,
@@ -258,8 +257,8 @@ impl Backend for Cuda {
         }
         self.staging = None;
         self.most = *most;
-        self.draw_rows = self.logit_rows().min(most.outputs);
-        self.draws = Some(Draws::new(&self.gpu, most.vocab, self.draw_rows)?);
+        let rows = self.logit_rows().min(most.outputs);
+        self.draws = Some(Draws::new(&self.gpu, most.vocab, rows)?);
         self.attends = Attends::new(&self.gpu, most)?;
         Ok(())
     }

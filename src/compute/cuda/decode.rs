@@ -1,7 +1,8 @@
 //! Attention of single new tokens over their paged past: `kernels/decode.cu`.
 
-use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::gpu::{Arg, Gpu, Shape};
 use super::kv::{Cache, Place};
+use super::memory::Memory;
 use crate::compute::{CacheDtype, Result};
 
 const MODULE: &str = "decode";

@@ -1,7 +1,8 @@
 //! Tokens drawn on the device: `kernels/draw.cu`. Logits stay there; parameters go up in one copy, and
 //! what was drawn comes back in one.
 
-use super::gpu::{Arg, Gpu, Memory, Pinned, Shape};
+use super::gpu::{Arg, Gpu, Shape};
+use super::memory::{Memory, Pinned};
 use crate::compute::draw::{DrawRow, Drawn, Likely, MOST_EDITS, MOST_TOP, Unusable};
 use crate::compute::{Amount, DeviceError, Result};
 use std::f32::consts::LOG2_E;

@@ -1,6 +1,7 @@
 //! Token embeddings: `kernels/embed.cu`, one block a token.
 
-use super::gpu::{Gpu, Memory, Shape};
+use super::gpu::{Gpu, Shape};
+use super::memory::Memory;
 use super::weights::{Matrix, by_format};
 use crate::compute::Result;
 use crate::weights::BlockFormat;

@@ -5,8 +5,9 @@
 //! for e4m3 (`kernels/gemm_fp8.cu`).
 
 use super::gemv::can_gate;
-use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::gpu::{Arg, Gpu, Shape};
 use super::matmul::{Gate, Out};
+use super::memory::Memory;
 use super::rows::Norm;
 use super::weights::Part;
 use crate::compute::{Activation, DeviceError, Result};

@@ -1,7 +1,8 @@
 //! Matrices times one to eight rows: `kernels/gemv.cu`. What counts is how fast weights are read.
 
-use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::gpu::{Arg, Gpu, Shape};
 use super::matmul::{Gate, Out};
+use super::memory::Memory;
 use super::weights::{Part, by_format};
 use crate::compute::{Activation, DeviceError, Result};
 use crate::weights::BlockFormat;

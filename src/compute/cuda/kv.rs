@@ -1,6 +1,7 @@
 //! Keys and values: `kernels/kv.cu`. How they lie in memory is drawn in `kernels/cache.cuh`.
 
-use super::gpu::{Arg, Gpu, Memory, Pinned, Shape as Launch};
+use super::gpu::{Arg, Gpu, Shape as Launch};
+use super::memory::{Memory, Pinned};
 use super::rows::Norm;
 use crate::compute::{CacheShape, DeviceError, Result, RopeStyle};
 use std::ops::Range;

@@ -1,6 +1,7 @@
 //! What the device can do at most (`kernels/limits.cu`): speeds are held against it.
 
-use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::gpu::{Arg, Gpu, Shape};
+use super::memory::Memory;
 use crate::compute::{DeviceError, Limits, Result, Units};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

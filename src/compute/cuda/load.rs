@@ -1,7 +1,8 @@
 //! Weights from a file to the device: blocks go through pinned memory, and planes are made there
 //! (`kernels/repack.cu`).
 
-use super::gpu::{Event, Gpu, Memory, Pinned, Shape};
+use super::gpu::{Event, Gpu, Shape};
+use super::memory::{Memory, Pinned};
 use super::weights::{Matrix, Part, SUB, by_format};
 use crate::compute::{DeviceError, Result};
 use crate::weights::{BlockFormat, Tensor, TensorInfo};

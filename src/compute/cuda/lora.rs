@@ -11,7 +11,8 @@
 //! Matrices that are stacked into one (query, key, value) are called one after the other, each with the
 //! column its output begins at. `tmp` may be the same memory for all.
 
-use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::gpu::{Arg, Gpu, Shape};
+use super::memory::Memory;
 use crate::compute::Result;
 
 const MODULE: &str = "lora";

@@ -4,7 +4,8 @@
 //! lie ([`gemv`]); more rows share them on tensor cores ([`gemm`]). The two round differently: a row's
 //! result is the same bits beside any neighbours on either side of that line, not across it.
 
-use super::gpu::{Gpu, Memory};
+use super::gpu::Gpu;
+use super::memory::Memory;
 use super::rows::{self, Norm};
 use super::weights::{Matrix, Part};
 use super::{gemm, gemv};

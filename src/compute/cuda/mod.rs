@@ -3,7 +3,8 @@
 //! | file | what stands there |
 //! |---|---|
 //! | `open` | whether there is a device, and why not |
-//! | `gpu` | the driver: memory, launches, streams, graphs |
+//! | `gpu` | the driver: launches, copies, streams, graphs |
+//! | `memory` | what is allocated, on the device and on the host |
 //! | `kernels` | modules of PTX and their entries |
 //! | `graphs` | passes that are queued as one graph |
 //! | `limits` | what the device can do at most |
@@ -45,6 +46,7 @@ pub mod limits;
 mod load;
 pub mod lora;
 pub mod matmul;
+mod memory;
 pub mod moe;
 mod open;
 pub mod prefill;
@@ -55,6 +57,7 @@ pub mod weights;
 
 pub(in crate::compute) use alone::{Sizes, cases, measure as measure_alone};
 pub use backend::Cuda;
-pub use gpu::{Arg, Event, Facts, Gpu, Graph, Memory, Pinned, Shape, modules};
+pub use gpu::{Arg, Event, Facts, Gpu, Graph, Shape, modules};
 pub use load::Staging;
+pub use memory::{Memory, Pinned};
 pub use open::{devices, open};

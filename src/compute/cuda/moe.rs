@@ -20,7 +20,8 @@
 
 use super::gemm::{self, Kernels, Tile};
 use super::gemv;
-use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::gpu::{Arg, Gpu, Shape};
+use super::memory::Memory;
 use super::weights::{Part, by_format};
 use crate::compute::{Activation, DeviceError, Result};
 use crate::weights::BlockFormat;

@@ -4,8 +4,9 @@
 //! the same for every layer of a model; [`tile_rows`] says what fills a block's products.
 
 use super::decode::Attention;
-use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::gpu::{Arg, Gpu, Shape};
 use super::kv::{Cache, Place};
+use super::memory::Memory;
 use crate::compute::{CacheDtype, CacheShape, DeviceError, Result};
 
 const MODULE: &str = "prefill";

@@ -1,6 +1,7 @@
 //! Rows of activations: `kernels/rows.cu`, one block a row.
 
-use super::gpu::{Arg, Gpu, Memory, Shape};
+use super::gpu::{Arg, Gpu, Shape};
+use super::memory::Memory;
 use crate::compute::Result;
 
 const MODULE: &str = "rows";

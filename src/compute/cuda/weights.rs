@@ -1,6 +1,7 @@
 //! Matrices on the device: planes, as `kernels/planes.cuh` draws them.
 
-use super::gpu::{Arg, Gpu, Memory};
+use super::gpu::{Arg, Gpu};
+use super::memory::Memory;
 use crate::compute::Result;
 use crate::weights::{BlockFormat, TensorInfo};
 
