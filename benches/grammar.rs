@@ -16,7 +16,7 @@ use glassbox::open::text_model;
 use glassbox::protocol::{
     Command, Counters, Grammar, Guided, Message, Prompt, Request, RequestId, Role, SamplingParams,
 };
-use glassbox::weights::{Catalogue, Gguf, ModelDirs, find};
+use glassbox::weights::{Catalogue, Checkpoint, ModelDirs, find};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn main() {
 
 /// Steps and counters of the decoding, prompts left out.
 fn run(path: &std::path::Path, grammar: Option<Grammar>, fast_forward: bool) -> (u64, Counters) {
-    let file = Gguf::open(path).expect("a model's file");
+    let file = Checkpoint::open(path).expect("a model's file");
     let text = Arc::new(text_model(&file, None).expect("its vocabulary"));
     let cpu = Cpu::with_isa(None, Isa::detect());
     let options = LoadOptions { max_model_len: Some(512), ..LoadOptions::default() };

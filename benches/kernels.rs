@@ -10,7 +10,7 @@ use glassbox::compute::{
 };
 use glassbox::protocol::{SamplingParams, SeqId};
 use glassbox::sample::{Phrases, SampleRow, SamplerState, Scratch, TokenMask, sample};
-use glassbox::weights::{BlockFormat, Gguf, GgufWriter};
+use glassbox::weights::{BlockFormat, Checkpoint, GgufWriter};
 use std::path::Path;
 
 fn main() {
@@ -39,8 +39,8 @@ fn matrix_of(cpu: &mut Cpu, format: BlockFormat, rows: usize, cols: usize) -> <C
     let bytes = rows * cols / format.block_len() * format.block_bytes();
     let blocks = (0..bytes).map(|i| (i * 37 % 61) as u8).collect();
     let writer = GgufWriter::new("bench").tensor("w", &[cols, rows], format, blocks);
-    let file = Gguf::from_bytes(Path::new("bench.gguf"), writer.to_bytes()).expect("a valid file");
-    cpu.matrix(&[file.require_tensor("w").expect("just written")]).expect("memory")
+    let file = Checkpoint::from_bytes(Path::new("bench.gguf"), writer.to_bytes()).expect("a valid file");
+    cpu.matrix(&[file.tensor("w").expect("just written")]).expect("memory")
 }
 
 #[divan::bench(args = FORMATS.map(BlockFormat::name))]

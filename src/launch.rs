@@ -20,7 +20,7 @@ use crate::text::{ChatTemplate, Specials, TemplateError, TextModel};
 use crate::tools;
 use crate::trace::{self, ReplayOptions, TraceError};
 use crate::tui::{self, Ended, Models, ScreenOptions};
-use crate::weights::{self, FetchOptions, Gguf};
+use crate::weights::{self, Checkpoint, FetchOptions};
 use clap::{CommandFactory, Parser};
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -98,7 +98,7 @@ impl Context {
     }
 
     /// The settings once more, for a model and over those that its file brings.
-    fn settings_for(&self, model: &str, file: &Gguf) -> Settings {
+    fn settings_for(&self, model: &str, file: &Checkpoint) -> Settings {
         self.known.settings_for(model, open::generation_settings(file))
     }
 }
@@ -107,8 +107,8 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn gguf(path: &Path) -> Result<Gguf, Quit> {
-    Gguf::open(path).map_err(|e| open::unusable(e).into())
+fn gguf(path: &Path) -> Result<Checkpoint, Quit> {
+    Checkpoint::open(path).map_err(|e| open::unusable(e).into())
 }
 
 // ---- run ----
@@ -299,7 +299,7 @@ fn inspect(command: &InspectCommand) -> Result<Status, Quit> {
         InspectCommand::Grammar(args) => inspect_grammar(args),
         InspectCommand::Tensors { model, json } => {
             let found = Context::read(Vec::new())?.store.obtain(model, IfMissing::Refuse, true)?;
-            let file = Gguf::inspect(&found.path).map_err(open::unusable)?;
+            let file = Checkpoint::inspect(&found.path).map_err(open::unusable)?;
             written(script::print_tensors(&mut io::stdout().lock(), &tensor_rows(&file), *json))
         }
     }
@@ -546,7 +546,7 @@ fn screen(args: ScreenArgs) -> Result<Status, Quit> {
     let model =
         args.model.or(resumed.model).or_else(|| chosen.then(|| context.settings.options.model.clone()));
     let found = context.store.find(model.as_deref().unwrap_or(&context.settings.options.model)).ok();
-    let file = found.and_then(|found| Some((Gguf::inspect(&found.path).ok()?, found.name)));
+    let file = found.and_then(|found| Some((Checkpoint::inspect(&found.path).ok()?, found.name)));
     let settings = match file {
         Some((file, name)) => context.settings_for(&name, &file),
         None => context.settings.clone(),

@@ -11,7 +11,7 @@ use crate::open;
 use crate::protocol::{Failure, Handle, ModelInfo, PrefixCache};
 use crate::script::{self, Progress, Quit, Status, written};
 use crate::store::{IfMissing, KV_BYTES_PER_VALUE};
-use crate::weights::{Gguf, Summary};
+use crate::weights::{Checkpoint, Summary};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -284,7 +284,7 @@ fn fit(settings: &mut EngineSettings, needs: &bench::Needs, model: &Path) -> Res
         settings.prefix_cache = PrefixCache::Off;
     }
     settings.scheduler.max_num_seqs = settings.scheduler.max_num_seqs.max(needs.sequences);
-    let file = Gguf::inspect(model).map_err(open::unusable)?;
+    let file = Checkpoint::inspect(model).map_err(open::unusable)?;
     let summary = Summary::of(&file).map_err(open::unusable)?;
     if let (None, Some(bytes)) = (settings.kv_cache_bytes, summary.kv_bytes_per_token(KV_BYTES_PER_VALUE)) {
         // Each sequence may leave a block half empty; the pool keeps one block to itself. A pool that

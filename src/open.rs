@@ -10,7 +10,7 @@ use crate::model::{self, DoesNotFit, LoadError, LoadOptions, Loaded};
 use crate::protocol::{Failure, FailureKind, Handle, LoadStage, ModelInfo};
 use crate::script::{self, DeviceRow, GpuFacts, MemoryRow};
 use crate::text::{TextModel, VocabSpec};
-use crate::weights::{Found, Gguf, GgufError, ReasoningHint, Summary};
+use crate::weights::{Checkpoint, CheckpointError, Found, ReasoningHint, Summary};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use std::time::Instant;
 /// `file` is the model's, where it is open already; `chat_template` replaces the model's own.
 pub fn engine(
     found: &Found,
-    file: Option<Gguf>,
+    file: Option<Checkpoint>,
     chat_template: Option<String>,
     mut settings: EngineSettings,
 ) -> Handle {
@@ -42,7 +42,7 @@ const SAMPLED_PASSES: u32 = 64;
 struct Opening {
     name: String,
     path: PathBuf,
-    file: Option<Gguf>,
+    file: Option<Checkpoint>,
     reasoning: Option<ReasoningHint>,
     chat_template: Option<String>,
     settings: EngineSettings,
@@ -51,13 +51,13 @@ struct Opening {
 impl Opening {
     fn open(&self, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Opened, Failure> {
         let start = Instant::now();
-        let file = self.file.clone().map_or_else(|| Gguf::open(&self.path), Ok).map_err(unusable)?;
+        let file = self.file.clone().map_or_else(|| Checkpoint::open(&self.path), Ok).map_err(unusable)?;
         // The weights are the long way, on every core; the tokenizer is made beside them.
         let (text, placed) = std::thread::scope(|scope| {
             let text = scope.spawn(|| {
                 let text = text_model(&file, self.chat_template.as_deref());
                 // Of a large vocabulary few texts are looked at again, and those come back.
-                file.advise_dontneed(0..usize::MAX);
+                file.advise_dontneed();
                 text
             });
             let placed = self.place(&file, report);
@@ -79,7 +79,7 @@ impl Opening {
 
     /// Loads the model where the settings say. What may go anywhere goes to the CPU where a GPU does not
     /// do, and says why.
-    fn place(&self, file: &Gguf, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Placed, Failure> {
+    fn place(&self, file: &Checkpoint, report: &dyn Fn(LoadStage, u64, u64)) -> Result<Placed, Failure> {
         let (gpu, mut reason) = choose(self.settings.device, gpu::open).map_err(unfit)?;
         if let Some(gpu) = gpu {
             let device = gpu.device().name;
@@ -99,7 +99,7 @@ impl Opening {
 
     fn load(
         &self,
-        file: &Gguf,
+        file: &Checkpoint,
         mut backend: impl Backend,
         report: &dyn Fn(LoadStage, u64, u64),
     ) -> Result<Loaded, LoadError> {
@@ -117,7 +117,7 @@ impl Opening {
         }
     }
 
-    fn info(&self, file: &Gguf, text: &TextModel, placed: &Placed) -> Result<ModelInfo, Failure> {
+    fn info(&self, file: &Checkpoint, text: &TextModel, placed: &Placed) -> Result<ModelInfo, Failure> {
         let summary = Summary::of(file).map_err(unusable)?;
         let Placed { loaded, device, reason } = placed;
         Ok(ModelInfo {
@@ -221,7 +221,7 @@ fn load_options(settings: &EngineSettings) -> LoadOptions {
 /// What the model would take, without loading it.
 pub fn memory(path: &Path, settings: &EngineSettings) -> MemoryRow {
     let options = load_options(settings);
-    let planned = Gguf::inspect(path).map_err(LoadError::File).and_then(|file| {
+    let planned = Checkpoint::inspect(path).map_err(LoadError::File).and_then(|file| {
         let (gpu, _) = choose(settings.device, gpu::open)?;
         if let Some(gpu) = gpu {
             match model::plan(&file, &gpu, &options) {
@@ -282,14 +282,14 @@ impl Needs {
     /// Bytes, and for a chat of how many tokens; `None` where the file cannot be used at all.
     pub fn of(&self, path: &Path) -> Option<(u64, usize)> {
         let context = self.options.max_model_len.unwrap_or(MODEST_CONTEXT);
-        let file = Gguf::inspect(path).ok()?;
+        let file = Checkpoint::inspect(path).ok()?;
         let needs = model::needs(&file, &self.cpu, &self.options, context).ok()?;
         Some((needs.bytes as u64, needs.context))
     }
 }
 
 /// What a file knows of text, with another chat template where one is given.
-pub fn text_model(file: &Gguf, chat_template: Option<&str>) -> Result<TextModel, Failure> {
+pub fn text_model(file: &Checkpoint, chat_template: Option<&str>) -> Result<TextModel, Failure> {
     let text = TextModel::new(vocabulary(file).map_err(unusable)?)
         .map_err(|e| Failure::new(FailureKind::Model, format!("{}: {e}", file.path().display())))?;
     match chat_template {
@@ -301,8 +301,8 @@ pub fn text_model(file: &Gguf, chat_template: Option<&str>) -> Result<TextModel,
 }
 
 /// What the file's `tokenizer.ggml.*` keys say.
-pub fn vocabulary(file: &Gguf) -> Result<VocabSpec, GgufError> {
-    let id = |key: &str| -> Result<Option<u32>, GgufError> {
+pub fn vocabulary(file: &Checkpoint) -> Result<VocabSpec, CheckpointError> {
+    let id = |key: &str| -> Result<Option<u32>, CheckpointError> {
         // An id beyond u32 is beyond every vocabulary, which is said there.
         Ok(file.u64(&format!("tokenizer.ggml.{key}"))?.map(|id| u32::try_from(id).unwrap_or(u32::MAX)))
     };
@@ -328,7 +328,7 @@ pub fn vocabulary(file: &Gguf) -> Result<VocabSpec, GgufError> {
 
 /// The model's own generation settings, where its file has some. What is out of range is left out: a
 /// file must not be able to make every run fail.
-pub fn generation_settings(file: &Gguf) -> Vec<Given> {
+pub fn generation_settings(file: &Checkpoint) -> Vec<Given> {
     const REALS: [(&str, &str); 4] = [
         ("temp", "temperature"),
         ("top_p", "top_p"),
@@ -344,7 +344,7 @@ pub fn generation_settings(file: &Gguf) -> Vec<Given> {
     REALS.into_iter().filter_map(real).chain(top_k).collect()
 }
 
-pub fn unusable(error: GgufError) -> Failure {
+pub fn unusable(error: CheckpointError) -> Failure {
     Failure::new(FailureKind::Model, error.to_string())
 }
 

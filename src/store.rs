@@ -12,8 +12,8 @@ use crate::script::{
 use crate::trace::{self, Recording, ReplayOptions, TraceError};
 use crate::tui::{FetchEvent, MemoryNeed, ModelChoice, Models, PresetChoice, StartSettings};
 use crate::weights::{
-    self, Catalogue, CatalogueModel, FetchError, FetchOptions, Found, Gguf, Listed, ModelDirs, NotFound,
-    Origin, Phase, Source, Summary,
+    self, Catalogue, CatalogueModel, Checkpoint, FetchError, FetchOptions, Found, Listed, ModelDirs,
+    NotFound, Origin, Phase, Source, Summary,
 };
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -150,7 +150,7 @@ impl Store {
         row.name = name;
         let mut card = ModelCard { row, sources: model.map(sources).unwrap_or_default(), file: None };
         let Ok(found) = found else { return Ok(card) };
-        let file = Gguf::inspect(&found.path).map_err(|e| Quit::new(Status::NoModel, e.to_string()))?;
+        let file = Checkpoint::inspect(&found.path).map_err(|e| Quit::new(Status::NoModel, e.to_string()))?;
         let summary = Summary::of(&file).map_err(|e| Quit::new(Status::NoModel, e.to_string()))?;
         card.file = Some(file_card(&file, &summary));
         let row = &mut card.row;
@@ -227,9 +227,9 @@ impl Store {
 }
 
 /// Every tensor of a file, also those in formats that glassbox cannot compute with.
-pub fn tensor_rows(file: &Gguf) -> Vec<TensorRow> {
+pub fn tensor_rows(file: &Checkpoint) -> Vec<TensorRow> {
     let shape = |dims: &[usize]| dims.iter().map(|dim| *dim as u64).collect();
-    let known = file.tensors().iter().map(|tensor| TensorRow {
+    let known = file.tensors().map(|tensor| TensorRow {
         name: tensor.name.clone(),
         format: tensor.format.name().to_owned(),
         shape: shape(&tensor.dims),
@@ -244,7 +244,7 @@ pub fn tensor_rows(file: &Gguf) -> Vec<TensorRow> {
     known.chain(others).collect()
 }
 
-fn file_card(file: &Gguf, summary: &Summary) -> FileCard {
+fn file_card(file: &Checkpoint, summary: &Summary) -> FileCard {
     let text = |key: &str| file.str(key).ok().flatten().unwrap_or_default();
     let (model, pre) = (text("tokenizer.ggml.model"), text("tokenizer.ggml.pre"));
     FileCard {
@@ -476,7 +476,7 @@ impl Models for ScreenModels {
             None => known.settings(),
             Some(model) => {
                 let found = self.store.find(model).ok();
-                let file = found.as_ref().and_then(|found| Gguf::inspect(&found.path).ok());
+                let file = found.as_ref().and_then(|found| Checkpoint::inspect(&found.path).ok());
                 let name = found.map_or_else(|| model.to_owned(), |found| found.name);
                 let own = file.map(|file| open::generation_settings(&file)).unwrap_or_default();
                 known.settings_for(&name, own)

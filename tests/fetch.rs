@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use glassbox::weights::{
-    Catalogue, FetchError, FetchOptions, Gguf, ModelDirs, Phase, SourceError, Summary, fetch, find,
+    Catalogue, Checkpoint, FetchError, FetchOptions, ModelDirs, Phase, SourceError, Summary, fetch, find,
 };
 use std::ops::ControlFlow;
 
@@ -29,7 +29,7 @@ fn the_default_model_is_fetched_verified_and_found() {
         Err(error) => panic!("{error}"),
     };
     assert_eq!(find("smollm2", &dirs, &catalogue).unwrap().path, path);
-    let file = Gguf::open(&path).unwrap();
+    let file = Checkpoint::open(&path).unwrap();
     assert_eq!(file.file_bytes(), model.bytes());
     let summary = Summary::of(&file).unwrap();
     assert_eq!((summary.architecture.as_str(), summary.layers), ("llama", Some(30)));

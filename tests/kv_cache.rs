@@ -7,7 +7,7 @@ mod support;
 use glassbox::kv::CacheSpec;
 use glassbox::model::{self, LoadOptions, Outputs, Runner};
 use glassbox::protocol::KvCacheDtype;
-use glassbox::weights::{Gguf, GgufWriter, MetaValue, Value};
+use glassbox::weights::{Checkpoint, GgufWriter, MetaValue, Value};
 use std::path::Path;
 use support::{Driven, cpu, fixture, isa, load_with, logits, own_blocks, run};
 
@@ -16,11 +16,11 @@ const SIZES: [usize; 5] = [1, 5, 16, 48, 256];
 const DTYPES: [KvCacheDtype; 4] =
     [KvCacheDtype::F16, KvCacheDtype::Bf16, KvCacheDtype::Int8, KvCacheDtype::Fp8];
 
-fn open(case: &str) -> Gguf {
-    Gguf::open(&fixture(&format!("gguf/{case}.gguf"))).unwrap()
+fn open(case: &str) -> Checkpoint {
+    Checkpoint::open(&fixture(&format!("gguf/{case}.gguf"))).unwrap()
 }
 
-fn runner(file: &Gguf, options: &LoadOptions) -> Box<dyn Runner> {
+fn runner(file: &Checkpoint, options: &LoadOptions) -> Box<dyn Runner> {
     load_with(file, 2, isa(), options)
 }
 
@@ -97,7 +97,7 @@ fn smaller_numbers_stay_close_to_f16() {
 }
 
 /// A copy of the gemma with so many layers, every `pattern`-th of them full.
-fn gemma(layers: u32, pattern: u32) -> Gguf {
+fn gemma(layers: u32, pattern: u32) -> Checkpoint {
     let file = open("gemma3_text_std");
     let mut writer = GgufWriter::default()
         .put("gemma3.block_count", layers)
@@ -114,11 +114,11 @@ fn gemma(layers: u32, pattern: u32) -> Gguf {
     for info in file.tensors() {
         let layer = info.name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok());
         if layer.is_none_or(|layer: u32| layer < layers) {
-            let data = file.require_tensor(&info.name).unwrap().data.to_vec();
+            let data = file.tensor(&info.name).unwrap().data.to_vec();
             writer = writer.tensor(&info.name, &info.dims, info.format, data);
         }
     }
-    Gguf::from_bytes(Path::new("gemma.gguf"), writer.to_bytes()).unwrap()
+    Checkpoint::from_bytes(Path::new("gemma.gguf"), writer.to_bytes()).unwrap()
 }
 
 /// Groups share tensors and give back what the window left behind; without groups every layer keeps
@@ -250,7 +250,7 @@ fn the_plan_of_weights_is_what_loading_took() {
     for case in ["llama", "llama_f16_linear_rope", "qwen2", "gemma3_text_std"] {
         let file = open(case);
         let loaded = model::load(&file, cpu(1), &LoadOptions::default(), &|_, _| ()).unwrap();
-        let vectors: usize = file.tensors().iter().filter(|t| t.rows() == 1).map(|t| 4 * t.elements()).sum();
+        let vectors: usize = file.tensors().filter(|t| t.rows() == 1).map(|t| 4 * t.elements()).sum();
         assert_eq!(loaded.memory.weights as usize, loaded.weight_bytes + vectors, "{case}");
         assert_eq!(loaded.memory.kv_cache as usize, loaded.kv.bytes);
         let limits = loaded.runner.limits();

@@ -5,7 +5,7 @@ mod support;
 
 use glassbox::compute::Backend;
 use glassbox::model::{LoadError, LoadOptions, Loaded, load};
-use glassbox::weights::{BlockFormat, Gguf, GgufWriter};
+use glassbox::weights::{BlockFormat, Checkpoint, GgufWriter};
 use std::path::Path;
 use support::cpu;
 
@@ -70,7 +70,7 @@ impl Tiny {
             let bytes = vec![0; 4 * dims.iter().product::<usize>()];
             writer = writer.tensor(name, dims, BlockFormat::F32, bytes);
         }
-        let file = Gguf::from_bytes(Path::new("tiny.gguf"), writer.to_bytes()).unwrap();
+        let file = Checkpoint::from_bytes(Path::new("tiny.gguf"), writer.to_bytes()).unwrap();
         let options = LoadOptions { max_batched_tokens: 16, ..LoadOptions::default() };
         load(&file, cpu(1), &options, &|_, _| ())
     }
@@ -149,8 +149,8 @@ fn packed_weights_leave_nothing_of_the_file_in_memory() {
     let path = folder.path().join("large.gguf");
     std::fs::write(&path, writer.to_bytes()).unwrap();
 
-    let file = Gguf::open(&path).unwrap();
-    let tensor = file.require_tensor("w").unwrap();
+    let file = Checkpoint::open(&path).unwrap();
+    let tensor = file.tensor("w").unwrap();
     assert!(tensor.data.iter().any(|byte| *byte > 0) && resident_kib(&path) > 0);
     support::cpu(2).matrix(&[tensor]).unwrap();
     let left = resident_kib(&path);

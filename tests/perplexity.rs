@@ -11,7 +11,7 @@ mod support;
 
 use glassbox::compute::cpu::Isa;
 use glassbox::model::{Outputs, Runner};
-use glassbox::weights::Gguf;
+use glassbox::weights::Checkpoint;
 use std::path::{Path, PathBuf};
 use support::{Driven, load, logits, own_blocks, run};
 
@@ -27,7 +27,7 @@ fn perplexity_is_not_above_the_reference() {
     let path = |name| PathBuf::from(std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set")));
     let reference = Reference::read(&path("GLASSBOX_LOGITS"));
     let model = path("GLASSBOX_MODEL");
-    let file = Gguf::open(&model).unwrap();
+    let file = Checkpoint::open(&model).unwrap();
     // As there: the first token of a window gives way to the begin token of models that have one.
     let begin = file.bool("tokenizer.ggml.add_bos_token").unwrap().unwrap_or(false);
     let begin = begin.then(|| file.u64("tokenizer.ggml.bos_token_id").unwrap().unwrap() as u32);

@@ -3,7 +3,7 @@
 
 use glassbox::protocol::{Message, Prompt, Role};
 use glassbox::text::{OutputOptions, Specials, TextModel, VocabSpec};
-use glassbox::weights::{self, Catalogue, Gguf, ModelDirs};
+use glassbox::weights::{self, Catalogue, Checkpoint, ModelDirs};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ fn golden(name: &str) -> Option<Value> {
 /// The vocabulary of a model of the catalogue, where its file is on disk.
 fn vocabulary(name: &str) -> Option<VocabSpec> {
     let found = weights::find(name, &ModelDirs::from_env(), &Catalogue::builtin()).ok()?;
-    let file = Gguf::open(&found.path).expect("a model of the catalogue");
+    let file = Checkpoint::open(&found.path).expect("a model of the catalogue");
     Some(glassbox::open::vocabulary(&file).expect("its vocabulary"))
 }
 

@@ -1,7 +1,7 @@
 //! Files that claim to be huge must cost nothing: counted by an allocator of this test's own.
 #![allow(clippy::unwrap_used)]
 
-use glassbox::weights::{Gguf, GgufWriter};
+use glassbox::weights::{Checkpoint, GgufWriter};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,7 +70,7 @@ fn claims_are_checked_before_memory_is_taken() {
         let before = LIVE.load(Ordering::Relaxed);
         PEAK.store(before, Ordering::Relaxed);
         let start = Instant::now();
-        let error = Gguf::from_bytes(Path::new("hostile.gguf"), bytes).expect_err(name).to_string();
+        let error = Checkpoint::from_bytes(Path::new("hostile.gguf"), bytes).expect_err(name).to_string();
         let extra = PEAK.load(Ordering::Relaxed) - before;
         assert!(start.elapsed() < Duration::from_millis(100), "{name}: {:?}", start.elapsed());
         assert!(extra < 1 << 20, "{name}: {extra} bytes were taken");

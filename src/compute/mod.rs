@@ -20,7 +20,7 @@ pub use profiled::{Amount, Profiled, Spent};
 
 use self::draw::{DrawRow, Drawn, Unusable};
 use crate::base::Memory;
-use crate::weights::{Gguf, Tensor, TensorInfo};
+use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -269,6 +269,11 @@ impl std::ops::AddAssign for MatrixSize {
     }
 }
 
+/// Loaders ask [`Backend::takes`] first.
+fn not_taken(format: BlockFormat) -> ! {
+    unreachable!("{} is not a format that this device takes", format.name())
+}
+
 /// A device that can run a decoder.
 pub trait Backend: Send + Sized + 'static {
     /// f32 activations, allocated once.
@@ -342,7 +347,7 @@ pub trait Backend: Send + Sized + 'static {
     fn upload(&mut self, values: &[f32]) -> Result<Self::Buf>;
     /// Rows of all parts, one part after the other.
     fn matrix(&mut self, parts: &[Tensor]) -> Result<Self::Matrix>;
-    fn table(&mut self, file: &Gguf, tensor: &str) -> Result<Self::Table>;
+    fn table(&mut self, file: &Checkpoint, tensor: &str) -> Result<Self::Table>;
     fn cache(&mut self, shape: CacheShape) -> Result<Self::Cache>;
 
     /// `out[t] = table[tokens[t]] * scale`
@@ -411,6 +416,9 @@ pub trait Backend: Send + Sized + 'static {
     fn cache_layout(&self) -> &'static str {
         ""
     }
+
+    /// Matrices and tables may be of that format; others are encoded anew before they come here.
+    fn takes(&self, format: BlockFormat) -> bool;
 
     /// Bytes that [`Backend::matrix`] takes for a tensor, to be known before it is loaded.
     fn matrix_bytes(&self, tensor: &TensorInfo) -> usize;

@@ -117,7 +117,7 @@ impl<B: Backend> Backend for Profiled<B> {
         self.backend.matrix(parts)
     }
 
-    fn table(&mut self, file: &Gguf, tensor: &str) -> Result<B::Table> {
+    fn table(&mut self, file: &Checkpoint, tensor: &str) -> Result<B::Table> {
         self.backend.table(file, tensor)
     }
 
@@ -208,6 +208,10 @@ impl<B: Backend> Backend for Profiled<B> {
 
     fn cache_layout(&self) -> &'static str {
         self.backend.cache_layout()
+    }
+
+    fn takes(&self, format: BlockFormat) -> bool {
+        self.backend.takes(format)
     }
 
     fn matrix_bytes(&self, tensor: &TensorInfo) -> usize {

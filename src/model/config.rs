@@ -1,5 +1,5 @@
 use crate::compute::{CacheDtype, RopeStyle};
-use crate::weights::{Gguf, GgufError};
+use crate::weights::{Checkpoint, CheckpointError};
 
 /// What a decoder's file says of its shape, under `{architecture}.*`.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,13 +27,13 @@ pub(super) struct ModelConfig {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigError {
     #[error(transparent)]
-    File(#[from] GgufError),
+    File(#[from] CheckpointError),
     #[error("{key} is {value}: {problem}")]
     Value { key: String, value: String, problem: String },
 }
 
 impl ModelConfig {
-    pub(super) fn read(file: &Gguf) -> Result<Self, ConfigError> {
+    pub(super) fn read(file: &Checkpoint) -> Result<Self, ConfigError> {
         let architecture = file.architecture()?.to_owned();
         let key = |name: &str| format!("{architecture}.{name}");
         let whole = |name: &str| -> Result<usize, ConfigError> {
@@ -127,12 +127,12 @@ fn bad(key: &str, value: impl ToString, problem: &str) -> ConfigError {
 }
 
 /// Rows of the embedding matrix; the file's own `vocab_size` may be padded or missing.
-fn vocab_size(file: &Gguf) -> Result<usize, GgufError> {
-    Ok(file.require_tensor("token_embd.weight")?.info.dims.get(1).copied().unwrap_or(1))
+fn vocab_size(file: &Checkpoint) -> Result<usize, CheckpointError> {
+    Ok(file.require_info("token_embd.weight")?.dims.get(1).copied().unwrap_or(1))
 }
 
 /// The linear factor; other kinds change attention in ways this loader does not know.
-fn rope_scaling(file: &Gguf, architecture: &str) -> Result<f32, ConfigError> {
+fn rope_scaling(file: &Checkpoint, architecture: &str) -> Result<f32, ConfigError> {
     let key = format!("{architecture}.rope.scaling.type");
     match file.str(&key)? {
         None | Some("none") => Ok(1.0),

@@ -5,7 +5,7 @@ use super::config::{ModelConfig, Rope};
 use super::layers::{Attention, Decoder, FeedForward};
 use super::load::{LoadError, Loader};
 use crate::compute::{Activation, Backend, RopeStyle};
-use crate::weights::Gguf;
+use crate::weights::Checkpoint;
 
 /// Into the decoder's ropes.
 const GLOBAL: usize = 0;
@@ -50,7 +50,7 @@ pub(super) fn load<B: Backend>(
 }
 
 /// Tokens that each layer sees; `None` is all of them.
-pub(super) fn windows(file: &Gguf, config: &ModelConfig) -> Result<Vec<Option<usize>>, LoadError> {
+pub(super) fn windows(file: &Checkpoint, config: &ModelConfig) -> Result<Vec<Option<usize>>, LoadError> {
     let pattern = file.u64("gemma3.attention.sliding_window_pattern")?.unwrap_or(PATTERN).max(1);
     // A token sees itself at least.
     let window = file.require_u64("gemma3.attention.sliding_window")?.max(1) as usize;

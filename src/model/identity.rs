@@ -2,7 +2,7 @@
 
 use super::groups::CacheLayout;
 use crate::protocol::KvCacheDtype;
-use crate::weights::Gguf;
+use crate::weights::Checkpoint;
 use sha2::{Digest, Sha256};
 
 /// Counts changes of the layout of a block, or of what is computed for it.
@@ -12,7 +12,7 @@ const VERSION: u32 = 1;
 /// The CPU's layout, which has no name, is the same on every instruction set, so a file of blocks may move
 /// between machines.
 pub(super) fn cache_identity(
-    file: &Gguf,
+    file: &Checkpoint,
     architecture: &str,
     dtype: KvCacheDtype,
     block_size: usize,

@@ -12,7 +12,7 @@ use crate::compute::{Activation, Backend, CacheDtype, CacheShape, DeviceError, M
 use crate::kv::CacheSpec;
 use crate::parallel::Solo;
 use crate::protocol::{KvCacheDtype, MemoryPlan};
-use crate::weights::{Gguf, GgufError, Tensor, TensorInfo, decode};
+use crate::weights::{BlockFormat, Checkpoint, CheckpointError, Tensor, TensorInfo, decode};
 use std::collections::HashSet;
 
 /// Families by the name that files give them (`general.architecture`).
@@ -64,7 +64,7 @@ pub struct Loaded {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error(transparent)]
-    File(#[from] GgufError),
+    File(#[from] CheckpointError),
     #[error("{file}: {problem}")]
     Unsupported { file: String, problem: String },
     #[error(transparent)]
@@ -101,12 +101,12 @@ pub struct Needs {
 
 /// What a model takes with room for one sequence of so many tokens, or as long as it was trained for.
 pub fn needs(
-    file: &Gguf,
+    file: &Checkpoint,
     backend: &impl Backend,
     options: &LoadOptions,
     context: usize,
 ) -> Result<Needs, LoadError> {
-    let sizes = Sizes::new(file, backend, options)?;
+    let sizes = Sizes::new(&for_device(file, backend), backend, options)?;
     let context = context.min(sizes.config.context_length);
     let host = if backend.own_memory() { Host::Apart { available: None } } else { Host::Same };
     Ok(Needs { bytes: sizes.wanted(options, None, host).least(context), context })
@@ -114,15 +114,15 @@ pub fn needs(
 
 /// How much memory [`load`] would take, and for how many blocks.
 pub fn plan(
-    file: &Gguf,
+    file: &Checkpoint,
     backend: &impl Backend,
     options: &LoadOptions,
 ) -> Result<(KvPlan, MemoryPlan), LoadError> {
-    Plan::new(file, backend, options).map(|plan| (plan.kv, plan.memory))
+    Plan::new(&for_device(file, backend), backend, options).map(|plan| (plan.kv, plan.memory))
 }
 
 impl Plan {
-    fn new(file: &Gguf, backend: &impl Backend, options: &LoadOptions) -> Result<Self, LoadError> {
+    fn new(file: &Checkpoint, backend: &impl Backend, options: &LoadOptions) -> Result<Self, LoadError> {
         let sizes = Sizes::new(file, backend, options)?;
         let host = match backend.own_memory() {
             false => Host::Same,
@@ -134,7 +134,7 @@ impl Plan {
 }
 
 impl Sizes {
-    fn new(file: &Gguf, backend: &impl Backend, options: &LoadOptions) -> Result<Self, LoadError> {
+    fn new(file: &Checkpoint, backend: &impl Backend, options: &LoadOptions) -> Result<Self, LoadError> {
         let unsupported =
             |problem: String| LoadError::Unsupported { file: file.path().display().to_string(), problem };
         let architecture = file.architecture()?;
@@ -195,13 +195,23 @@ impl Sizes {
     }
 }
 
+/// What the device does not take is encoded anew as it is loaded: as Q8_0, which loses little, or as floats
+/// where rows are no whole blocks of that.
+fn for_device(file: &Checkpoint, backend: &impl Backend) -> Checkpoint {
+    file.converted(|tensor| match backend.takes(tensor.format) {
+        true => None,
+        false => Some(if tensor.row_len().is_multiple_of(32) { BlockFormat::Q8_0 } else { BlockFormat::F32 }),
+    })
+}
+
 /// Loads a model onto a device. `progress(done, total)` counts bytes of the file.
 pub fn load<B: Backend>(
-    file: &Gguf,
+    file: &Checkpoint,
     backend: B,
     options: &LoadOptions,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Loaded, LoadError> {
+    let file = &for_device(file, &backend);
     let Plan { sizes, kv, memory } = Plan::new(file, &backend, options)?;
     let Sizes { config, dtype, layout, shape, bytes_per_block, .. } = sizes;
     let limits = ModelLimits {
@@ -245,7 +255,7 @@ pub fn load<B: Backend>(
 }
 
 /// What each layer keeps of the past.
-fn cache_specs(file: &Gguf, config: &ModelConfig, hybrid: bool) -> Result<Vec<CacheSpec>, LoadError> {
+fn cache_specs(file: &Checkpoint, config: &ModelConfig, hybrid: bool) -> Result<Vec<CacheSpec>, LoadError> {
     if config.architecture != "gemma3" || !hybrid {
         return Ok(vec![CacheSpec::Full; config.layers]);
     }
@@ -258,36 +268,36 @@ fn cache_specs(file: &Gguf, config: &ModelConfig, hybrid: bool) -> Result<Vec<Ca
 
 /// All weights as the device will hold them: matrices in its own layout, vectors as f32. Token
 /// embeddings are a matrix as well where they are the head too; else they may stay in the file.
-fn weight_bytes(file: &Gguf, backend: &impl Backend) -> usize {
-    let tied = file.tensor("output.weight").is_none();
+fn weight_bytes(file: &Checkpoint, backend: &impl Backend) -> usize {
+    let tied = file.info("output.weight").is_none();
     let of = |tensor: &TensorInfo| match tensor.rows() {
         _ if tensor.name == "token_embd.weight" && !tied => backend.table_bytes(tensor),
         1 => tensor.elements() * size_of::<f32>(),
         _ => backend.matrix_bytes(tensor),
     };
-    file.tensors().iter().map(of).sum()
+    file.tensors().map(of).sum()
 }
 
 /// Takes tensors from the file by name, checks their shape, and puts them on the device.
 pub(super) struct Loader<'a, B: Backend> {
-    file: &'a Gguf,
+    file: &'a Checkpoint,
     backend: B,
     progress: &'a dyn Fn(u64, u64),
     done: u64,
     total: u64,
     size: MatrixSize,
     /// Names of the tensors that found their place.
-    used: HashSet<&'a str>,
+    used: HashSet<String>,
 }
 
 impl<'a, B: Backend> Loader<'a, B> {
-    fn new(file: &'a Gguf, backend: B, progress: &'a dyn Fn(u64, u64)) -> Self {
+    fn new(file: &'a Checkpoint, backend: B, progress: &'a dyn Fn(u64, u64)) -> Self {
         file.advise_sequential();
-        let total = file.tensors().iter().map(|t| t.bytes as u64).sum();
+        let total = file.tensors().map(|t| t.bytes as u64).sum();
         Self { file, backend, progress, done: 0, total, size: MatrixSize::default(), used: HashSet::new() }
     }
 
-    pub(super) fn file(&self) -> &'a Gguf {
+    pub(super) fn file(&self) -> &'a Checkpoint {
         self.file
     }
 
@@ -299,7 +309,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     /// A tensor that no part asked for would be left out of the model in silence: its output would
     /// be wrong and nobody would know.
     fn all_used(&self) -> Result<(), LoadError> {
-        match self.file.tensors().iter().find(|t| !self.used.contains(t.name.as_str())) {
+        match self.file.tensors().find(|t| !self.used.contains(t.name.as_str())) {
             None => Ok(()),
             Some(tensor) => Err(LoadError::Unsupported {
                 file: self.file.path().display().to_string(),
@@ -309,14 +319,14 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     pub(super) fn embedding(&mut self, scale: f32) -> Result<Embedding<B>, LoadError> {
-        self.used.insert("token_embd.weight");
+        self.used.insert("token_embd.weight".to_owned());
         Ok(Embedding { table: self.backend.table(self.file, "token_embd.weight")?, scale })
     }
 
     /// The projection to the vocabulary is the embedding matrix where the file has none of its own.
     pub(super) fn head(&mut self, config: &ModelConfig) -> Result<Head<B>, LoadError> {
         let name =
-            if self.file.tensor("output.weight").is_some() { "output.weight" } else { "token_embd.weight" };
+            if self.file.info("output.weight").is_some() { "output.weight" } else { "token_embd.weight" };
         let weight = self.matrix(&[(name.to_owned(), config.vocab_size)], config.dim)?;
         let norm = RmsNorm { weight: self.vector("output_norm.weight", config.dim)?, eps: config.eps };
         Ok(Head { norm, weight })
@@ -342,7 +352,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         config: &ModelConfig,
         layer: usize,
     ) -> Result<Option<B::Buf>, LoadError> {
-        if self.file.tensor(&format!("blk.{layer}.attn_q.bias")).is_none() {
+        if self.file.info(&format!("blk.{layer}.attn_q.bias")).is_none() {
             return Ok(None);
         }
         let mut all = Vec::with_capacity(config.qkv_rows());
@@ -397,14 +407,14 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     pub(super) fn optional_vector(&mut self, name: &str, len: usize) -> Result<Option<Vec<f32>>, LoadError> {
-        self.file.tensor(name).map(|_| self.values(name, len)).transpose()
+        self.file.info(name).map(|_| self.values(name, len)).transpose()
     }
 
     fn values(&mut self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
-        let tensor = self.file.require_tensor(name)?;
+        let tensor = self.file.tensor(name)?;
         self.check(&tensor, &[len])?;
         let mut values = vec![0.0; len];
-        decode(tensor.info.format, tensor.data, &mut values);
+        decode(tensor.info.format, &tensor.data, &mut values);
         tensor.release(0..1);
         self.count(&[tensor]);
         Ok(values)
@@ -414,7 +424,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     fn matrix(&mut self, parts: &[(String, usize)], cols: usize) -> Result<B::Matrix, LoadError> {
         let mut tensors = Vec::with_capacity(parts.len());
         for (name, rows) in parts {
-            let tensor = self.file.require_tensor(name)?;
+            let tensor = self.file.tensor(name)?;
             self.check(&tensor, &[cols, *rows])?;
             tensors.push(tensor);
         }
@@ -437,7 +447,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     fn count(&mut self, tensors: &[Tensor<'a>]) {
-        self.used.extend(tensors.iter().map(|t| t.info.name.as_str()));
+        self.used.extend(tensors.iter().map(|t| t.info.name.clone()));
         let before = self.done;
         self.done += tensors.iter().map(|t| t.info.bytes as u64).sum::<u64>();
         // Whoever is told wakes up, on a core that has better things to do.

@@ -27,6 +27,7 @@ pub fn decode(format: BlockFormat, blocks: &[u8], out: &mut [f32]) {
         BlockFormat::Q4_K => q4_k,
         BlockFormat::Q5_K => q5_k,
         BlockFormat::Q6_K => q6_k,
+        other => todo!("{}", other.name()),
     };
     for (block, weights) in blocks.chunks_exact(bytes).zip(out.chunks_exact_mut(len)) {
         decode_block(block, weights);

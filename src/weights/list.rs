@@ -1,7 +1,7 @@
+use super::Checkpoint;
 use super::catalogue::{Catalogue, CatalogueModel};
 use super::dirs::{ModelDirs, gguf_files};
 use super::find::Origin;
-use super::gguf::Gguf;
 use super::summary::Summary;
 use std::collections::HashSet;
 use std::fs;
@@ -77,7 +77,7 @@ fn of_catalogue(model: &CatalogueModel, dirs: &ModelDirs) -> Listed {
 fn on_disk(name: String, path: PathBuf, origin: Origin) -> Listed {
     let mut entry = empty(name, origin);
     entry.bytes = fs::metadata(&path).map_or(0, |meta| meta.len());
-    match Gguf::inspect(&path).and_then(|file| Summary::of(&file)) {
+    match Checkpoint::inspect(&path).and_then(|file| Summary::of(&file)) {
         Ok(summary) => {
             entry.architecture = Some(summary.architecture);
             entry.quantization = Some(summary.quantization);

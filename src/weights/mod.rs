@@ -1,31 +1,37 @@
-//! What is on disk: GGUF files, quantised blocks, the model catalogue and fetching.
+//! What is on disk: models as GGUF files and as folders of hubs, quantised blocks, the catalogue and fetching.
 //!
 //! Not here: what a model's keys and tensors mean (`model`, `text`), and computing with blocks (`compute`).
 
+mod bytes;
 mod catalogue;
+mod checkpoint;
 mod decode;
 mod digest;
 mod dirs;
+mod encode;
 mod fetch;
 mod find;
 mod format;
 mod gguf;
+mod hub;
 mod list;
 mod names;
 mod summary;
 mod writer;
 
 pub use catalogue::{Catalogue, CatalogueError, CatalogueFile, CatalogueModel, ReasoningHint, Source, Wheel};
+pub use checkpoint::{Checkpoint, CheckpointError, Kind, Tensor, TensorInfo, UnsupportedTensor};
 pub use decode::decode;
 pub use digest::{BadDigest, Digest};
 pub use dirs::ModelDirs;
+pub use encode::encode;
 pub use fetch::{
     FetchError, FetchOptions, Phase, Progress, ProxySettings, SourceError, fetch, part_path, pip_command,
     remove,
 };
 pub use find::{Found, NotFound, Origin, find};
 pub use format::BlockFormat;
-pub use gguf::{Array, GgmlType, Gguf, GgufError, Tensor, TensorInfo, UnsupportedTensor, Value, ValueType};
+pub use gguf::{Array, GgmlType, Value, ValueType};
 pub use list::{Listed, list};
 pub use names::BadName;
 pub use summary::{FormatShare, Summary};

@@ -1,4 +1,5 @@
-use super::gguf::{Gguf, GgufError, Value};
+use super::gguf::Value;
+use super::{Checkpoint, CheckpointError};
 
 /// What `models show` says of a file.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -34,7 +35,7 @@ pub struct FormatShare {
 }
 
 impl Summary {
-    pub fn of(file: &Gguf) -> Result<Summary, GgufError> {
+    pub fn of(file: &Checkpoint) -> Result<Summary, CheckpointError> {
         let architecture = file.architecture()?.to_owned();
         let text = |key: &str| file.str(key).ok().flatten().map(str::to_owned);
         let number = |key: &str| file.u64(&format!("{architecture}.{key}")).ok().flatten();
@@ -65,15 +66,15 @@ impl Summary {
     }
 }
 
-fn parameters(file: &Gguf) -> u64 {
-    let known = file.tensors().iter().map(|tensor| &tensor.dims);
+fn parameters(file: &Checkpoint) -> u64 {
+    let known = file.tensors().map(|tensor| &tensor.dims);
     let others = file.unsupported().iter().map(|tensor| &tensor.dims);
     let elements = |dims: &Vec<usize>| dims.iter().map(|dim| *dim as u64).product::<u64>();
     known.chain(others).map(elements).sum()
 }
 
-fn formats(file: &Gguf) -> Vec<FormatShare> {
-    let known = file.tensors().iter().map(|tensor| (tensor.format.name(), tensor.bytes, true));
+fn formats(file: &Checkpoint) -> Vec<FormatShare> {
+    let known = file.tensors().map(|tensor| (tensor.format.name(), tensor.bytes, true));
     let others = file.unsupported().iter().map(|tensor| (tensor.format, tensor.bytes, false));
     let mut shares: Vec<FormatShare> = Vec::new();
     for (format, bytes, supported) in known.chain(others) {
@@ -89,7 +90,7 @@ fn formats(file: &Gguf) -> Vec<FormatShare> {
     shares
 }
 
-fn quantization(file: &Gguf, formats: &[FormatShare]) -> String {
+fn quantization(file: &Checkpoint, formats: &[FormatShare]) -> String {
     let said = file.u64("general.file_type").ok().flatten().and_then(file_type_name);
     said.or(formats.first().map(|share| share.format)).unwrap_or("no tensors").to_owned()
 }
@@ -135,7 +136,7 @@ fn file_type_name(number: u64) -> Option<&'static str> {
 }
 
 /// For models whose layers all keep keys and values of every token.
-fn kv_values_per_token(file: &Gguf, architecture: &str) -> Option<u64> {
+fn kv_values_per_token(file: &Checkpoint, architecture: &str) -> Option<u64> {
     let key = |name: &str| format!("{architecture}.{name}");
     let number = |name: &str| file.u64(&key(name)).ok().flatten();
     let layers = usize::try_from(number("block_count")?).ok()?;
@@ -157,7 +158,7 @@ mod tests {
     use std::path::Path;
 
     fn summary(writer: GgufWriter) -> Summary {
-        Summary::of(&Gguf::from_bytes(Path::new("test.gguf"), writer.to_bytes()).unwrap()).unwrap()
+        Summary::of(&Checkpoint::from_bytes(Path::new("test.gguf"), writer.to_bytes()).unwrap()).unwrap()
     }
 
     fn llama() -> GgufWriter {

@@ -94,7 +94,7 @@ impl GgufWriter {
             put_string(&mut out, name);
             out.extend((dims.len() as u32).to_le_bytes());
             dims.iter().for_each(|dim| out.extend((*dim as u64).to_le_bytes()));
-            out.extend(format.to_ggml_type().to_le_bytes());
+            out.extend(format.to_ggml_type().expect("a format that GGUF has").to_le_bytes());
             out.extend((offset as u64).to_le_bytes());
             offset += bytes;
             offset += self.padding(offset);

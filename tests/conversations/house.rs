@@ -12,7 +12,7 @@ use glassbox::model::{LoadOptions, Runner, load};
 use glassbox::open::text_model;
 use glassbox::protocol::{KvCacheDtype, PrefixCache};
 use glassbox::text::TextModel;
-use glassbox::weights::Gguf;
+use glassbox::weights::Checkpoint;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -46,7 +46,7 @@ impl House {
     }
 
     fn new(name: &str, path: PathBuf, count: usize, shape: Shape, threads: usize) -> Self {
-        let text = text_model(&Gguf::open(&path).unwrap(), None).unwrap();
+        let text = text_model(&Checkpoint::open(&path).unwrap(), None).unwrap();
         let talks = talks(count, Shape { vocab: text.vocab_size(), ..shape });
         let (name, text, longest) = (name.into(), Arc::new(text), shape.longest);
         Self { name, path, text, talks, longest, threads, right: Mutex::default() }
@@ -57,7 +57,7 @@ impl House {
     }
 
     fn runner(&self, settings: &EngineSettings, pool: Pool) -> Box<dyn Runner> {
-        let file = Gguf::open(&self.path).unwrap();
+        let file = Checkpoint::open(&self.path).unwrap();
         let open = |kv_cache_bytes| {
             let options = LoadOptions {
                 max_model_len: Some(self.longest),

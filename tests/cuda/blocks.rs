@@ -3,7 +3,7 @@
 use crate::harness::Numbers;
 use glassbox::compute::cuda::weights::Matrix;
 use glassbox::compute::cuda::{Gpu, Staging};
-use glassbox::weights::{BlockFormat, Gguf, GgufWriter, decode};
+use glassbox::weights::{BlockFormat, Checkpoint, GgufWriter, decode};
 use half::f16;
 use std::path::Path;
 
@@ -39,7 +39,7 @@ pub fn random_blocks(format: BlockFormat, count: usize, numbers: &mut Numbers) -
 
 /// Tensors of these formats and rows, all of `cols` columns, and their weights.
 pub struct Made {
-    pub file: Gguf,
+    pub file: Checkpoint,
     /// [rows of all, cols]
     pub weights: Vec<f32>,
     names: Vec<String>,
@@ -64,7 +64,7 @@ impl Made {
             weights.extend(decoded);
             writer = writer.tensor(name, &[cols, *rows], *format, blocks);
         }
-        let file = Gguf::from_bytes(Path::new("test.gguf"), writer.to_bytes()).unwrap();
+        let file = Checkpoint::from_bytes(Path::new("test.gguf"), writer.to_bytes()).unwrap();
         Self { file, weights, names }
     }
 

@@ -11,13 +11,13 @@ use glassbox::engine::{Opened, spawn};
 use glassbox::model::{self, LoadOptions, Runner};
 use glassbox::protocol::*;
 use glassbox::text::TextModel;
-use glassbox::weights::Gguf;
+use glassbox::weights::Checkpoint;
 use std::sync::Arc;
 
 const MODELS: [&str; 2] = ["llama", "gemma3_text_std"];
 
-fn file(model: &str) -> Gguf {
-    Gguf::open(&fixture(&format!("gguf/{model}.gguf"))).unwrap()
+fn file(model: &str) -> Checkpoint {
+    Checkpoint::open(&fixture(&format!("gguf/{model}.gguf"))).unwrap()
 }
 
 /// A pool of so many blocks of 16 tokens for each cache group; `None` is ample.

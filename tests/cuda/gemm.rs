@@ -3,6 +3,7 @@ use crate::harness::{Numbers, get, in_every_order, put, room};
 use glassbox::compute::Activation;
 use glassbox::compute::cuda::gemm::{self, Fp8, Plan, Ready, Tile};
 use glassbox::compute::cuda::matmul::{Gate, Out};
+use glassbox::compute::cuda::weights::FORMATS;
 use glassbox::compute::cuda::weights::Matrix;
 use glassbox::compute::cuda::{Gpu, Memory, Shape, rows};
 use glassbox::weights::BlockFormat;
@@ -173,10 +174,7 @@ fn cols_of(format: BlockFormat, kind: Kind) -> usize {
 }
 
 fn all() -> impl Iterator<Item = (BlockFormat, Kind)> {
-    BlockFormat::ALL
-        .into_iter()
-        .map(|format| (format, kind_of(format)))
-        .chain([(BlockFormat::Q8_0, Kind::Bytes)])
+    FORMATS.into_iter().map(|format| (format, kind_of(format))).chain([(BlockFormat::Q8_0, Kind::Bytes)])
 }
 
 /// Tiles that are not full, and an odd number of columns, in every format and tile.

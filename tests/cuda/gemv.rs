@@ -3,6 +3,7 @@ use crate::harness::{Numbers, close, get, in_every_order, put, room};
 use glassbox::compute::Activation;
 use glassbox::compute::cuda::gemv::{self, MOST_ROWS, Ready};
 use glassbox::compute::cuda::matmul::{Gate, Out};
+use glassbox::compute::cuda::weights::FORMATS;
 use glassbox::compute::cuda::weights::{Matrix, Part};
 use glassbox::compute::cuda::{Gpu, Memory, rows};
 use glassbox::weights::BlockFormat;
@@ -76,7 +77,7 @@ fn right(what: &str, got: &[f32], wanted: &[(f64, f64)]) {
 #[test]
 fn rows_are_multiplied() {
     in_every_order(|gpu| {
-        for format in BlockFormat::ALL {
+        for format in FORMATS {
             let block = format.block_len().max(32);
             for (wide, cols) in [(1, block), (7, 3 * block), (10, 5 * 256)] {
                 let (matrix, weights) = matrix(gpu, format, wide, cols);
@@ -169,7 +170,7 @@ const GATED: f32 = 2e-5;
 #[test]
 fn gate_and_up_are_one() {
     in_every_order(|gpu| {
-        for format in BlockFormat::ALL {
+        for format in FORMATS {
             let (wide, cols) = (7, 512);
             let load = |seed: u64| {
                 let made = Made::new(&[(format, wide)], cols, seed);
@@ -237,7 +238,7 @@ fn gates_of_two_formats_meet_later() {
 #[test]
 fn what_is_no_number_stays_none() {
     in_every_order(|gpu| {
-        for format in BlockFormat::ALL {
+        for format in FORMATS {
             let (wide, cols, rows) = (6, 256, 3);
             let (matrix, _) = matrix(gpu, format, wide, cols);
             let mut x = Numbers::new(1).units(rows * cols);

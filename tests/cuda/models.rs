@@ -5,9 +5,10 @@ use crate::harness::{Device, Numbers, device};
 use crate::support::{Driven, Golden, fixture, isa, load_with, logits, own_blocks, run};
 use glassbox::compute::Backend;
 use glassbox::compute::cuda::Cuda;
+use glassbox::compute::cuda::weights::FORMATS;
 use glassbox::model::{self, LoadOptions, Outputs, Runner};
 use glassbox::protocol::KvCacheDtype;
-use glassbox::weights::{BlockFormat, Gguf, GgufWriter, decode};
+use glassbox::weights::{BlockFormat, Checkpoint, GgufWriter, decode};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +19,18 @@ pub const CASES: [&str; 4] = ["llama", "llama_f16_linear_rope", "qwen2", "gemma3
 /// weights are (qwen2, gemma3): 2^-12 and 2^-9 relative to each activation, through three to six layers.
 const TOLERANCE: f32 = 0.06;
 
-pub fn on_device(device: &Device, file: &Gguf, options: &LoadOptions) -> (Box<dyn Runner>, Arc<AtomicU64>) {
+pub fn on_device(
+    device: &Device,
+    file: &Checkpoint,
+    options: &LoadOptions,
+) -> (Box<dyn Runner>, Arc<AtomicU64>) {
     let cuda = Cuda::new(device.gpu()).unwrap();
     let launches = cuda.launches();
     (model::load(file, cuda, options, &|_, _| ()).unwrap().runner, launches)
 }
 
 fn of_case(device: &Device, case: &str) -> Box<dyn Runner> {
-    let file = Gguf::open(&fixture(&format!("gguf/{case}.gguf"))).unwrap();
+    let file = Checkpoint::open(&fixture(&format!("gguf/{case}.gguf"))).unwrap();
     on_device(device, &file, &LoadOptions::default()).0
 }
 
@@ -77,7 +82,7 @@ fn logits_equal_transformers() {
 
 /// A llama of two layers with random weights of one format, every kind of matrix in it; and the same
 /// weights as f32.
-pub fn random_model(format: BlockFormat) -> [Gguf; 2] {
+pub fn random_model(format: BlockFormat) -> [Checkpoint; 2] {
     const DIM: usize = 256;
     const WIDTH: usize = 512;
     const VOCAB: usize = 384;
@@ -116,7 +121,7 @@ pub fn random_model(format: BlockFormat) -> [Gguf; 2] {
         {
             writer = writer.tensor_f32(&format!("{name}.weight"), &[DIM], &vec![1.0; DIM]);
         }
-        Gguf::from_bytes(Path::new("random.gguf"), writer.to_bytes()).unwrap()
+        Checkpoint::from_bytes(Path::new("random.gguf"), writer.to_bytes()).unwrap()
     })
 }
 
@@ -156,7 +161,7 @@ fn differences(ours: &mut dyn Runner, right: &mut dyn Runner) -> [f32; 5] {
 #[test]
 fn every_format_gives_the_logits_of_its_weights() {
     let Some(device) = device() else { return };
-    for format in BlockFormat::ALL {
+    for format in FORMATS {
         let [blocked, plain] = random_model(format);
         let options = LoadOptions::default();
         let mut right = load_with(&plain, 1, isa(), &options);
@@ -182,7 +187,7 @@ const CACHES: f32 = 0.03;
 fn every_type_of_cache_gives_the_logits_of_the_cpu() {
     let Some(device) = device() else { return };
     use KvCacheDtype::{Bf16, F16, Fp8, Int8};
-    let file = Gguf::open(&fixture("gguf/llama.gguf")).unwrap();
+    let file = Checkpoint::open(&fixture("gguf/llama.gguf")).unwrap();
     for kv_cache_dtype in [F16, Bf16, Int8, Fp8] {
         for block_size in [16, 5] {
             let options = LoadOptions { kv_cache_dtype, block_size, ..LoadOptions::default() };
@@ -198,7 +203,7 @@ fn every_type_of_cache_gives_the_logits_of_the_cpu() {
 #[test]
 fn a_step_of_decoding_becomes_one_launch() {
     let Some(device) = device() else { return };
-    let file = Gguf::open(&fixture("gguf/llama.gguf")).unwrap();
+    let file = Checkpoint::open(&fixture("gguf/llama.gguf")).unwrap();
     let (mut runner, launches) = on_device(&device, &file, &LoadOptions::default());
     let blocks = own_blocks(&*runner, 1, 64);
     let tokens = prompt(40);
@@ -224,7 +229,7 @@ fn a_step_of_decoding_becomes_one_launch() {
 #[test]
 fn blocks_on_disk_are_of_the_device_that_wrote_them() {
     let Some(device) = device() else { return };
-    let file = Gguf::open(&fixture("gguf/llama.gguf")).unwrap();
+    let file = Checkpoint::open(&fixture("gguf/llama.gguf")).unwrap();
     let options = LoadOptions::default();
     let (there, here) = (on_device(&device, &file, &options).0, load_with(&file, 1, isa(), &options));
     assert_ne!(there.limits().cache_identity, here.limits().cache_identity);
@@ -234,7 +239,7 @@ fn blocks_on_disk_are_of_the_device_that_wrote_them() {
 #[test]
 fn passes_of_one_size_may_want_more_or_less() {
     let Some(device) = device() else { return };
-    let file = Gguf::open(&fixture("gguf/llama.gguf")).unwrap();
+    let file = Checkpoint::open(&fixture("gguf/llama.gguf")).unwrap();
     let options = LoadOptions::default();
     let (mut ours, mut right) = (on_device(&device, &file, &options).0, load_with(&file, 1, isa(), &options));
     let tokens = prompt(40);
@@ -264,7 +269,7 @@ fn passes_of_one_size_may_want_more_or_less() {
 fn whole_models_are_the_same_bits_in_every_order() {
     let right = std::cell::OnceCell::new();
     crate::harness::in_every_order(|gpu| {
-        let file = Gguf::open(&fixture("gguf/gemma3_text_std.gguf")).unwrap();
+        let file = Checkpoint::open(&fixture("gguf/gemma3_text_std.gguf")).unwrap();
         let cuda = Cuda::new(glassbox::compute::cuda::open(gpu.facts().ordinal).unwrap()).unwrap();
         let mut runner = model::load(&file, cuda, &LoadOptions::default(), &|_, _| ()).unwrap().runner;
         let (blocks, tokens) = (own_blocks(&*runner, 1, 32), prompt(22));
@@ -287,7 +292,7 @@ fn one_pass_of_some_is_timed_kernel_by_kernel() {
     let mut cuda = Cuda::new(device.gpu()).unwrap();
     assert!(cuda.sample_times(8));
     let launches = cuda.launches();
-    let file = Gguf::open(&fixture("gguf/llama.gguf")).unwrap();
+    let file = Checkpoint::open(&fixture("gguf/llama.gguf")).unwrap();
     let mut runner = model::load(&file, cuda, &LoadOptions::default(), &|_, _| ()).unwrap().runner;
     let blocks = own_blocks(&*runner, 1, 64);
     let tokens = prompt(40);

@@ -2,6 +2,7 @@ use crate::blocks::{Made, random_blocks};
 use crate::embed::embedded;
 use crate::harness::{Numbers, in_every_order};
 use glassbox::compute::cuda::Staging;
+use glassbox::compute::cuda::weights::FORMATS;
 use glassbox::compute::cuda::weights::{Matrix, matrix_bytes};
 use glassbox::weights::BlockFormat;
 
@@ -19,7 +20,7 @@ fn same(what: &str, got: &[f32], wanted: &[f32]) {
 #[test]
 fn planes_hold_what_the_file_held() {
     in_every_order(|gpu| {
-        for format in BlockFormat::ALL {
+        for format in FORMATS {
             let block = format.block_len().max(32);
             for (rows, cols) in [(1, block), (37, 3 * block)] {
                 let made = Made::new(&[(format, rows)], cols, rows as u64);
@@ -53,7 +54,7 @@ fn large_stretches_are_shared() {
 #[test]
 fn scales_may_be_anything() {
     in_every_order(|gpu| {
-        for format in BlockFormat::ALL.into_iter().filter(|format| format.block_len() > 1) {
+        for format in FORMATS.into_iter().filter(|format| format.block_len() > 1) {
             let (rows, cols) = (8, 256);
             let mut numbers = Numbers::new(5);
             let mut blocks = random_blocks(format, rows * cols / format.block_len(), &mut numbers);

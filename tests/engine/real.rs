@@ -5,7 +5,7 @@ use crate::cpu::cpu;
 use crate::harness::*;
 use glassbox::model::{LoadOptions, Runner, load};
 use glassbox::protocol::*;
-use glassbox::weights::Gguf;
+use glassbox::weights::Checkpoint;
 use std::path::Path;
 
 pub const MODELS: [&str; 2] = ["llama", "gemma3_text_std"];
@@ -13,7 +13,7 @@ pub const MODELS: [&str; 2] = ["llama", "gemma3_text_std"];
 /// A pool of so many blocks of 16 tokens for each cache group; `None` is ample.
 pub fn runner(model: &str, blocks: Option<usize>) -> Box<dyn Runner> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/gguf/{model}.gguf"));
-    let file = Gguf::open(&path).unwrap();
+    let file = Checkpoint::open(&path).unwrap();
     let open = |kv_cache_bytes| {
         let options = LoadOptions { kv_cache_bytes, max_batched_tokens: 64, ..LoadOptions::default() };
         load(&file, cpu(1), &options, &|_, _| ()).unwrap().runner

@@ -26,7 +26,7 @@ use glassbox::model::{LoadOptions, load};
 use glassbox::open::text_model;
 use glassbox::protocol::*;
 use glassbox::text::TextModel;
-use glassbox::weights::{Catalogue, Gguf, ModelDirs, find};
+use glassbox::weights::{Catalogue, Checkpoint, ModelDirs, find};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -58,7 +58,7 @@ struct Said {
 
 /// Answers of one model, so many to each schema, all of them in one engine.
 fn say(path: &Path, schemas: &[Value], each: u32, max_tokens: u32) -> Vec<Said> {
-    let file = Gguf::open(path).unwrap();
+    let file = Checkpoint::open(path).unwrap();
     let text = Arc::new(text_model(&file, None).unwrap());
     let runner = load(&file, cpu(2), &LoadOptions::default(), &|_, _| ()).unwrap().runner;
     // The committed checkpoints have no room for a schema in the prompt.

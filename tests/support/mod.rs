@@ -11,7 +11,7 @@ use glassbox::compute::cpu::{Cpu, Isa};
 use glassbox::model::{self, Batch, LoadOptions, Outputs, Row, Runner};
 use glassbox::protocol::{RequestId, SamplingParams, SeqId, TokenId};
 use glassbox::sample::{Phrases, SampleRow, Sampled, SamplerState};
-use glassbox::weights::Gguf;
+use glassbox::weights::Checkpoint;
 use std::path::{Path, PathBuf};
 
 pub fn fixture(name: &str) -> PathBuf {
@@ -19,10 +19,10 @@ pub fn fixture(name: &str) -> PathBuf {
 }
 
 pub fn load(path: &Path, threads: usize, isa: Isa) -> Box<dyn Runner> {
-    load_with(&Gguf::open(path).unwrap(), threads, isa, &LoadOptions::default())
+    load_with(&Checkpoint::open(path).unwrap(), threads, isa, &LoadOptions::default())
 }
 
-pub fn load_with(file: &Gguf, threads: usize, isa: Isa, options: &LoadOptions) -> Box<dyn Runner> {
+pub fn load_with(file: &Checkpoint, threads: usize, isa: Isa, options: &LoadOptions) -> Box<dyn Runner> {
     model::load(file, Cpu::with_isa(Some(threads), isa), options, &|_, _| ()).unwrap().runner
 }
 

@@ -13,7 +13,23 @@
 //! ```
 
 use super::simd::Simd;
+use crate::compute::not_taken;
 use crate::weights::BlockFormat;
+
+/// Formats that have a tile layout here.
+pub const FORMATS: [BlockFormat; 11] = [
+    BlockFormat::F32,
+    BlockFormat::F16,
+    BlockFormat::BF16,
+    BlockFormat::Q4_0,
+    BlockFormat::Q4_1,
+    BlockFormat::Q5_0,
+    BlockFormat::Q5_1,
+    BlockFormat::Q8_0,
+    BlockFormat::Q4_K,
+    BlockFormat::Q5_K,
+    BlockFormat::Q6_K,
+];
 
 /// Rows of a tile.
 pub(super) const TILE: usize = 16;
@@ -380,6 +396,7 @@ pub(super) fn tile_bytes(format: BlockFormat, cols: usize) -> usize {
         BlockFormat::Q4_K => of!(Q4K),
         BlockFormat::Q5_K => of!(Q5K),
         BlockFormat::Q6_K => of!(Q6K),
+        other => not_taken(other),
     }
 }
 
@@ -401,6 +418,7 @@ pub(super) fn pack_tile(format: BlockFormat, rows: &[u8], cols: usize, tile: &mu
         BlockFormat::Q4_K => blocks!(Q4K, Q4_K),
         BlockFormat::Q5_K => blocks!(Q5K, Q5_K),
         BlockFormat::Q6_K => blocks!(Q6K, Q6_K),
+        other => not_taken(other),
     }
 }
 

@@ -23,7 +23,7 @@ struct Case {
 
 /// The same numbers for every instruction set and number of threads.
 struct Numbers {
-    file: Gguf,
+    file: Checkpoint,
     weights: Vec<Vec<f32>>,
     x: Vec<f32>,
     norm: Vec<f32>,
@@ -43,7 +43,7 @@ fn cols_of(format: BlockFormat) -> BoxedStrategy<usize> {
 }
 
 fn case() -> impl Strategy<Value = Case> {
-    let format = prop::sample::select(BlockFormat::ALL.to_vec());
+    let format = prop::sample::select(super::FORMATS.to_vec());
     (format, 1..70usize, 1..=40usize, any::<[bool; 3]>(), any::<u32>()).prop_flat_map(
         |(format, rows, tokens, [norm, bias, add], seed)| {
             cols_of(format).prop_map(move |cols| Case {
@@ -85,7 +85,7 @@ impl Numbers {
     /// Tokens `which`, in one batch.
     fn project(&self, case: &Case, isa: Isa, threads: usize, which: std::ops::Range<usize>) -> Vec<f32> {
         let mut cpu = Cpu::with_isa(Some(threads), isa);
-        let w = cpu.matrix(&[self.file.require_tensor("w").unwrap()]).unwrap();
+        let w = cpu.matrix(&[self.file.tensor("w").unwrap()]).unwrap();
         let x = self.x[which.start * case.cols..which.end * case.cols].to_vec();
         let mut out = self.before[which.start * case.rows..which.end * case.rows].to_vec();
         let norm = case.norm.then_some(Norm { weight: &self.norm, eps: 1e-5 });
@@ -177,7 +177,7 @@ proptest! {
     /// Queries, keys and values are one matrix, each in its own format.
     #[test]
     fn parts_of_several_formats_are_what_each_is_alone(
-        formats in prop::collection::vec(prop::sample::select(BlockFormat::ALL.to_vec()), 2..=4),
+        formats in prop::collection::vec(prop::sample::select(super::FORMATS.to_vec()), 2..=4),
         rows in prop::array::uniform4(1..40usize),
         blocks in 1..=3usize,
         tokens in 1..=20usize,
@@ -185,12 +185,12 @@ proptest! {
     ) {
         let (cols, mut random) = (256 * blocks, Random(u64::from(seed)));
         let x = random.reals(tokens * cols);
-        let files: Vec<Gguf> = formats
+        let files: Vec<Checkpoint> = formats
             .iter()
             .zip(rows)
             .map(|(f, rows)| file(*f, rows, cols, random_blocks(*f, rows * cols / f.block_len(), &mut random)))
             .collect();
-        let parts: Vec<Tensor> = files.iter().map(|file| file.require_tensor("w").unwrap()).collect();
+        let parts: Vec<Tensor> = files.iter().map(|file| file.tensor("w").unwrap()).collect();
         let bias = random.reals(rows[..parts.len()].iter().sum());
         for isa in Isa::available() {
             let mut cpu = Cpu::with_isa(Some(2), isa);
@@ -216,7 +216,7 @@ proptest! {
     /// Both matrices of one product each, to the bit, in any two formats; then the formula.
     #[test]
     fn gating_is_its_formula_over_two_products(
-        formats in prop::array::uniform2(prop::sample::select(BlockFormat::ALL.to_vec())),
+        formats in prop::array::uniform2(prop::sample::select(super::FORMATS.to_vec())),
         rows in 1..70usize,
         tokens in 1..=20usize,
         flags: [bool; 3],
@@ -232,7 +232,7 @@ proptest! {
         for isa in Isa::available() {
             let run = |threads: usize, which: std::ops::Range<usize>| {
                 let mut cpu = Cpu::with_isa(Some(threads), isa);
-                let [gate, up] = [0, 1].map(|i| cpu.matrix(&[files[i].require_tensor("w").unwrap()]).unwrap());
+                let [gate, up] = [0, 1].map(|i| cpu.matrix(&[files[i].tensor("w").unwrap()]).unwrap());
                 let x = x[which.start * cols..which.end * cols].to_vec();
                 let norm = || normed.then_some(Norm { weight: &norm, eps: 1e-5 });
                 let [gate_bias, up_bias] = [0, 1].map(|i| biased.then_some(&biases[i]));
@@ -268,7 +268,7 @@ proptest! {
 /// and a part of one.
 #[test]
 fn long_rows_and_many_tokens_are_cut_and_put_together_again() {
-    for format in BlockFormat::ALL.into_iter().filter(|format| format.block_len() > 1) {
+    for format in super::FORMATS.into_iter().filter(|format| format.block_len() > 1) {
         for tokens in [35, 74] {
             let base =
                 Case { format, rows: 17, cols: 8960, tokens, norm: true, bias: true, add: true, seed: 5 };

@@ -10,7 +10,7 @@
 use super::format::{Layout, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, TILE, tile_bytes};
 use super::rows::{Group, Quantized};
 use super::simd::{Simd, simd_fn};
-use crate::compute::Activation;
+use crate::compute::{Activation, not_taken};
 use crate::weights::BlockFormat;
 use std::ops::Range;
 
@@ -78,6 +78,7 @@ unsafe fn multiply_kernel<S: Simd>(
             BlockFormat::Q4_K => quantized::<S, Q4K>(tile, tokens, panel, sums),
             BlockFormat::Q5_K => quantized::<S, Q5K>(tile, tokens, panel, sums),
             BlockFormat::Q6_K => quantized::<S, Q6K>(tile, tokens, panel, sums),
+            other => not_taken(other),
         }
     }
 }

@@ -46,7 +46,7 @@ impl Matrix {
         let cols = tensors[0].info.dims[0];
         let (mut parts, mut first_row, mut first_tile, mut offset) = (Vec::new(), 0, 0, 0);
         for tensor in tensors {
-            let info = tensor.info;
+            let info = &*tensor.info;
             if info.dims[0] != cols {
                 return Err(DeviceError(format!(
                     "{} has rows of {} weights where {cols} are needed",

@@ -22,6 +22,7 @@ mod kernel_tests;
 #[cfg(test)]
 mod tests;
 
+pub use format::FORMATS;
 pub use limits::Limits;
 pub use simd::Isa;
 
@@ -37,7 +38,8 @@ use super::{
     AttentionSpec, Backend, CacheShape, Device, DeviceError, Gate, MatrixSize, Meter, Norm, Result, Span,
     Write,
 };
-use crate::weights::{Gguf, Tensor, TensorInfo, decode};
+use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo, decode};
+use std::borrow::Cow;
 use std::ops::Range;
 
 pub struct Cpu {
@@ -57,8 +59,10 @@ pub struct Cpu {
 
 /// Rows of the embedding matrix are decoded from the file's own bytes as they are asked for.
 pub struct Table {
-    file: Gguf,
-    tensor: String,
+    file: Checkpoint,
+    info: TensorInfo,
+    /// Where no file has it as it is.
+    made: Option<Vec<u8>>,
 }
 
 impl Cpu {
@@ -120,9 +124,13 @@ impl Backend for Cpu {
         Matrix::pack(&self.pool, &mut self.arena, parts)
     }
 
-    fn table(&mut self, file: &Gguf, tensor: &str) -> Result<Table> {
-        file.require_tensor(tensor).map_err(|e| DeviceError(e.to_string()))?;
-        Ok(Table { file: file.clone(), tensor: tensor.to_owned() })
+    fn table(&mut self, file: &Checkpoint, tensor: &str) -> Result<Table> {
+        let info = file.require_info(tensor).map_err(|e| DeviceError(e.to_string()))?;
+        let made = match file.tensor(tensor).map_err(|e| DeviceError(e.to_string()))?.data {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(blocks) => Some(blocks),
+        };
+        Ok(Table { file: file.clone(), info: info.clone(), made })
     }
 
     fn cache(&mut self, shape: CacheShape) -> Result<Cache> {
@@ -132,11 +140,13 @@ impl Backend for Cpu {
     fn embed(&mut self, out: &mut Vec<f32>, table: &Table, tokens: &[u32], scale: f32) -> Result<()> {
         // Every forward pass begins here. Loading does not: whoever is started meanwhile stays free.
         self.pool.pin_caller()?;
-        let tensor = table.file.require_tensor(&table.tensor).map_err(|e| DeviceError(e.to_string()))?;
-        let (cols, format) = (tensor.info.dims[0], tensor.info.format);
-        let row_bytes = cols / format.block_len() * format.block_bytes();
+        let Table { file, info, made } = table;
+        let read = made.is_none().then(|| file.tensor(&info.name)).transpose();
+        let read = read.map_err(|e| DeviceError(e.to_string()))?;
+        let data = made.as_deref().or(read.as_ref().map(|tensor| &*tensor.data)).unwrap_or_default();
+        let (cols, format, row_bytes) = (info.dims[0], info.format, info.row_bytes());
         for (token, out) in tokens.iter().zip(out.chunks_exact_mut(cols)) {
-            decode(format, &tensor.data[*token as usize * row_bytes..][..row_bytes], out);
+            decode(format, &data[*token as usize * row_bytes..][..row_bytes], out);
             if scale != 1.0 {
                 out.iter_mut().for_each(|x| *x *= scale);
             }
@@ -227,6 +237,10 @@ impl Backend for Cpu {
     ) -> Result<()> {
         out[..rows * columns].copy_from_slice(&x[first * columns..][..rows * columns]);
         Ok(())
+    }
+
+    fn takes(&self, format: BlockFormat) -> bool {
+        FORMATS.contains(&format)
     }
 
     fn matrix_bytes(&self, tensor: &TensorInfo) -> usize {

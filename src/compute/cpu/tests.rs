@@ -51,9 +51,9 @@ fn random_f32(bits: &[u8]) -> [u8; 4] {
 }
 
 /// A file with one tensor `w` of the given rows.
-pub(super) fn file(format: BlockFormat, rows: usize, cols: usize, blocks: Vec<u8>) -> Gguf {
+pub(super) fn file(format: BlockFormat, rows: usize, cols: usize, blocks: Vec<u8>) -> Checkpoint {
     let writer = GgufWriter::new("test").tensor("w", &[cols, rows], format, blocks);
-    Gguf::from_bytes(Path::new("test.gguf"), writer.to_bytes()).unwrap()
+    Checkpoint::from_bytes(Path::new("test.gguf"), writer.to_bytes()).unwrap()
 }
 
 pub(super) fn rows_of(format: BlockFormat, blocks: &[u8], rows: usize, cols: usize) -> Vec<Vec<f32>> {
@@ -87,7 +87,7 @@ pub(super) fn dot(a: &[f32], b: &[f64]) -> f64 {
 /// The largest weights times the largest activations: nothing saturates.
 #[test]
 fn extreme_weights_and_activations_do_not_overflow() {
-    for format in BlockFormat::ALL.into_iter().filter(|f| f.block_len() > 1) {
+    for format in super::FORMATS.into_iter().filter(|f| f.block_len() > 1) {
         let cols = 256;
         for (fill, sign) in [(0xff, 1.0), (0xff, -1.0), (0x00, 1.0), (0x80, 1.0), (0x7f, -1.0)] {
             let mut blocks = vec![fill; 16 * cols / format.block_len() * format.block_bytes()];
@@ -107,7 +107,7 @@ fn extreme_weights_and_activations_do_not_overflow() {
             let x = vec![sign; cols];
             for isa in Isa::available() {
                 let mut cpu = Cpu::with_isa(Some(1), isa);
-                let w = cpu.matrix(&[gguf.require_tensor("w").unwrap()]).unwrap();
+                let w = cpu.matrix(&[gguf.tensor("w").unwrap()]).unwrap();
                 let mut out = vec![0.0; 16];
                 cpu.project(&mut out, &x, 1, None, &w, Write::Store { bias: None }).unwrap();
                 let expected = dot(&weights[0], &as_bytes(&x));
@@ -131,8 +131,8 @@ fn gating_normalising_and_adding_equal_their_formulas() {
     let up = file(BlockFormat::F32, rows, cols, random_blocks(BlockFormat::F32, rows * cols, &mut random));
     let (x, norm) = (random.reals(tokens * cols), random.reals(cols));
     let (gate_rows, up_rows) = (
-        rows_of(BlockFormat::F32, gate.require_tensor("w").unwrap().data, rows, cols),
-        rows_of(BlockFormat::F32, up.require_tensor("w").unwrap().data, rows, cols),
+        rows_of(BlockFormat::F32, &gate.tensor("w").unwrap().data, rows, cols),
+        rows_of(BlockFormat::F32, &up.tensor("w").unwrap().data, rows, cols),
     );
     let normalised: Vec<Vec<f64>> = x
         .chunks_exact(cols)
@@ -145,8 +145,8 @@ fn gating_normalising_and_adding_equal_their_formulas() {
         for activation in [Activation::Silu, Activation::GeluTanh] {
             let mut cpu = Cpu::with_isa(Some(2), isa);
             let (g, u) = (
-                cpu.matrix(&[gate.require_tensor("w").unwrap()]).unwrap(),
-                cpu.matrix(&[up.require_tensor("w").unwrap()]).unwrap(),
+                cpu.matrix(&[gate.tensor("w").unwrap()]).unwrap(),
+                cpu.matrix(&[up.tensor("w").unwrap()]).unwrap(),
             );
             let mut out = vec![0.0; tokens * rows];
             let op = Gate { gate: &g, up: &u, gate_bias: None, up_bias: None, activation };

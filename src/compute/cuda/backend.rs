@@ -14,13 +14,13 @@ use super::prefill;
 use super::rows::{self, Rows};
 use super::step::{MOST_GROUPS, StepWords, Work};
 use super::times::Times;
-use super::weights::{self, Matrix};
+use super::weights::{self, FORMATS, Matrix};
 use crate::compute::draw::{DrawRow, Drawn, Unusable};
 use crate::compute::{
     AttentionSpec, Backend, CacheShape, Capacity, Device, DeviceError, Gate, MatrixSize, Meter, Norm, Result,
     RopeTable, Span, Spent, Step, Write,
 };
-use crate::weights::{Gguf, Tensor, TensorInfo};
+use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -312,8 +312,8 @@ impl Backend for Cuda {
         self.load(parts)
     }
 
-    fn table(&mut self, file: &Gguf, tensor: &str) -> Result<Arc<Matrix>> {
-        let found = file.require_tensor(tensor).map_err(|e| DeviceError(e.to_string()))?;
+    fn table(&mut self, file: &Checkpoint, tensor: &str) -> Result<Arc<Matrix>> {
+        let found = file.tensor(tensor).map_err(|e| DeviceError(e.to_string()))?;
         let table = self.load(&[found])?;
         self.table = Some((tensor.to_owned(), table.clone()));
         Ok(table)
@@ -418,6 +418,10 @@ impl Backend for Cuda {
 
     fn cache_layout(&self) -> &'static str {
         "cuda"
+    }
+
+    fn takes(&self, format: BlockFormat) -> bool {
+        FORMATS.contains(&format)
     }
 
     fn matrix_bytes(&self, tensor: &TensorInfo) -> usize {

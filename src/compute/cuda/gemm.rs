@@ -459,6 +459,7 @@ pub(super) fn scales(format: BlockFormat) -> i32 {
         B::Q4_1 | B::Q5_1 => 2,
         B::Q4_K | B::Q5_K => 3,
         B::Q6_K => 4,
+        other => crate::compute::not_taken(other),
     }
 }
 

@@ -74,7 +74,7 @@ impl Matrix {
         progress: &mut dyn FnMut(usize),
     ) -> Result<Matrix> {
         let cols = tensors[0].info.row_len();
-        tensors.iter().try_for_each(|tensor| check(tensor.info, cols, staging.bytes()))?;
+        tensors.iter().try_for_each(|tensor| check(&tensor.info, cols, staging.bytes()))?;
         gpu.bind()?;
         let (mut parts, mut rows) = (Vec::new(), 0);
         for alike in tensors.chunk_by(|a, b| a.info.format == b.info.format) {

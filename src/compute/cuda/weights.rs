@@ -20,10 +20,26 @@ macro_rules! by_format {
             BlockFormat::Q4_K => concat!($before, "q4_k", $after),
             BlockFormat::Q5_K => concat!($before, "q5_k", $after),
             BlockFormat::Q6_K => concat!($before, "q6_k", $after),
+            other => $crate::compute::not_taken(other),
         }
     };
 }
 pub(super) use by_format;
+
+/// Formats that there are kernels for.
+pub const FORMATS: [BlockFormat; 11] = [
+    BlockFormat::F32,
+    BlockFormat::F16,
+    BlockFormat::BF16,
+    BlockFormat::Q4_0,
+    BlockFormat::Q4_1,
+    BlockFormat::Q5_0,
+    BlockFormat::Q5_1,
+    BlockFormat::Q8_0,
+    BlockFormat::Q4_K,
+    BlockFormat::Q5_K,
+    BlockFormat::Q6_K,
+];
 
 /// Tensors with the same columns, stacked: queries, keys and values are one matrix.
 pub struct Matrix {
@@ -70,6 +86,7 @@ const fn widths(format: BlockFormat) -> Widths {
         BlockFormat::Q4_K => (16, 0, 2, 4),
         BlockFormat::Q5_K => (16, 4, 2, 4),
         BlockFormat::Q6_K => (16, 8, 2, 2),
+        _ => panic!("not one of FORMATS"),
     };
     Widths { q, h, s, d }
 }

@@ -1,4 +1,4 @@
-use super::error::Damage;
+use crate::weights::checkpoint::Damage;
 
 /// Reads little-endian values off the front of a file, and never past its end.
 #[derive(Clone)]

@@ -65,7 +65,8 @@ mod tests {
     #[test]
     fn our_block_formats_have_the_same_layout_here() {
         for format in BlockFormat::ALL {
-            let known = GgmlType::from_number(format.to_ggml_type()).unwrap();
+            let Some(number) = format.to_ggml_type() else { continue };
+            let known = GgmlType::from_number(number).unwrap();
             assert_eq!(
                 (known.name, known.block_len, known.block_bytes),
                 (format.name(), format.block_len(), format.block_bytes())

@@ -6,20 +6,14 @@
 //!
 //! The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>
 
-mod bytes;
 mod cursor;
-mod error;
-mod file;
-mod fingerprint;
-mod getters;
+mod described;
 mod ggml;
 mod parse;
+mod read;
 mod split;
-mod tensor;
 mod value;
 
-pub use error::GgufError;
-pub use file::Gguf;
 pub use ggml::GgmlType;
-pub use tensor::{Tensor, TensorInfo, UnsupportedTensor};
+pub(super) use read::read;
 pub use value::{Array, Value, ValueType};

@@ -1,9 +1,9 @@
-use super::bytes::Bytes;
 use super::cursor::Cursor;
-use super::error::Damage;
+use super::described::{Described, tensor_bytes, tensor_name};
 use super::ggml::GgmlType;
-use super::tensor::{Described, tensor_bytes, tensor_name};
 use super::value::Value;
+use crate::weights::bytes::Bytes;
+use crate::weights::checkpoint::Damage;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 

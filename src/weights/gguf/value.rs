@@ -1,7 +1,7 @@
-use super::bytes::Bytes;
 use super::cursor::Cursor;
-use super::error::Damage;
 use crate::base::Texts;
+use crate::weights::bytes::Bytes;
+use crate::weights::checkpoint::Damage;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -193,7 +193,7 @@ impl Value {
     }
 
     /// For errors: the type, and the value where it is short.
-    pub(super) fn describe(&self) -> String {
+    pub(in crate::weights) fn describe(&self) -> String {
         match self {
             Value::F32(value) => format!("f32 {value}"),
             Value::F64(value) => format!("f64 {value}"),
@@ -248,7 +248,7 @@ impl Array {
     }
 
     /// All elements as they lie in the file.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(in crate::weights) fn bytes(&self) -> &[u8] {
         &self.file[self.range.clone()]
     }
 

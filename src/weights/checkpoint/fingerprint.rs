@@ -1,4 +1,4 @@
-use super::Gguf;
+use super::Checkpoint;
 use crate::weights::Digest;
 use sha2::{Digest as _, Sha256};
 use std::ops::Range;
@@ -8,20 +8,23 @@ const ENDS: usize = 64 << 10;
 const PAGE: usize = 4 << 10;
 const PAGES: usize = 64;
 
-impl Gguf {
-    /// Tells two files apart without reading all of either: length, every tensor's name, shape, format
-    /// and place, the first and last 64 KiB, and 64 pages spread evenly between. Two trainings or two
+impl Checkpoint {
+    /// Tells two models apart without reading all of either: lengths, every tensor's name, shape, format
+    /// and place, of every file the first and last 64 KiB, and 64 pages spread evenly between. Two trainings or two
     /// quantisations of one model differ nearly everywhere; a file changed in a few bytes on purpose
     /// may not be noticed.
     pub fn fingerprint(&self) -> Digest {
-        let bytes = self.bytes();
         let mut hash = Sha256::new();
-        hash.update((bytes.len() as u64).to_le_bytes());
+        for file in self.files() {
+            hash.update((file.len() as u64).to_le_bytes());
+        }
         for tensor in self.tensors() {
             let (dims, format) = (&tensor.dims, tensor.format.name());
             hash.update(format!("{} {dims:?} {format} {}\n", tensor.name, tensor.offset));
         }
-        sampled(bytes.len()).for_each(|range| hash.update(&bytes[range]));
+        for file in self.files() {
+            sampled(file.len()).for_each(|range| hash.update(&file[range]));
+        }
         Digest(hash.finalize().into())
     }
 }
@@ -43,11 +46,11 @@ mod tests {
     use crate::weights::GgufWriter;
     use std::path::Path;
 
-    fn file(name: &str, weight: f32) -> Gguf {
+    fn file(name: &str, weight: f32) -> Checkpoint {
         let mut weights = vec![0.5; 4096];
         weights[4095] = weight;
         let writer = GgufWriter::new("llama").tensor_f32(name, &[64, 64], &weights);
-        Gguf::from_bytes(Path::new("a.gguf"), writer.to_bytes()).unwrap()
+        Checkpoint::from_bytes(Path::new("a.gguf"), writer.to_bytes()).unwrap()
     }
 
     #[test]

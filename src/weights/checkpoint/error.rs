@@ -1,10 +1,10 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a GGUF file cannot be read, or lacks what was asked of it. Names from the file are printed
+/// Why a model's files cannot be read, or lacks what was asked of it. Names from the file are printed
 /// escaped: a file may hold anything.
 #[derive(Debug, thiserror::Error)]
-pub enum GgufError {
+pub enum CheckpointError {
     #[error("cannot open {}: {source}", path.display())]
     Open { path: PathBuf, source: io::Error },
     #[error("{} is not a GGUF file: {problem}", path.display())]
@@ -25,11 +25,16 @@ pub enum GgufError {
     WrongType { path: PathBuf, key: String, wanted: &'static str, found: String },
     #[error("{} has no tensor {name:?}", path.display())]
     MissingTensor { path: PathBuf, name: String },
+    #[error("{}: tensor {name:?}: {problem}", path.display())]
+    Tensor { path: PathBuf, name: String, problem: String },
+    /// Of a file in a hub's folder.
+    #[error("{}: {problem}", path.display())]
+    Hub { path: PathBuf, problem: String },
 }
 
 /// What is wrong at a place of the file; the reader adds which file.
 #[derive(Debug)]
-pub(super) struct Damage {
+pub(in crate::weights) struct Damage {
     pub what: String,
     pub offset: usize,
     pub problem: String,
@@ -48,8 +53,8 @@ impl Damage {
         self
     }
 
-    pub fn in_file(self, path: &Path) -> GgufError {
-        GgufError::Damaged {
+    pub fn in_file(self, path: &Path) -> CheckpointError {
+        CheckpointError::Damaged {
             path: path.to_owned(),
             what: self.what,
             offset: self.offset as u64,
