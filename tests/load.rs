@@ -152,7 +152,7 @@ fn packed_weights_leave_nothing_of_the_file_in_memory() {
     let file = Checkpoint::open(&path).unwrap();
     let tensor = file.tensor("w").unwrap();
     assert!(tensor.data.iter().any(|byte| *byte > 0) && resident_kib(&path) > 0);
-    support::cpu(2).matrix(&[tensor]).unwrap();
+    support::cpu(2).matrix(std::slice::from_ref(&tensor)).unwrap();
     let left = resident_kib(&path);
     assert!(left < 256, "{left} KiB of {} are still mapped", tensor.data.len() >> 10);
 }
