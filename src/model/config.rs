@@ -1,4 +1,5 @@
-use crate::compute::{CacheDtype, RopeStyle};
+use crate::compute::{CacheDtype, CacheShape, NormKind};
+use crate::kv::CacheSpec;
 use crate::weights::{Checkpoint, CheckpointError};
 
 /// What a decoder's file says of its shape, under `{architecture}.*`.
@@ -17,10 +18,35 @@ pub(super) struct ModelConfig {
     /// Longest sequence the model was trained for.
     pub(super) context_length: usize,
     pub(super) eps: f32,
+    /// Of all normalisations but those that a family says more of.
+    pub(super) norm: NormKind,
+    /// Weights of normalisations are stored less 1 (Gemma's folders of hubs; its GGUF files have it added).
+    pub(super) norm_plus_one: bool,
+    /// Multiplies scores, where the file says so.
+    pub(super) attention_scale: Option<f32>,
+    /// What each layer keeps of the past.
+    pub(super) caches: Vec<CacheSpec>,
+    /// Values (f32) of the state of a layer that keeps one.
+    pub(super) state_len: usize,
+    /// The cache holds latent vectors: see [`CacheShape::latent`](crate::compute::CacheShape).
+    pub(super) latent: Option<usize>,
+    pub(super) widths: Widths,
     pub(super) rope_base: f32,
     /// Elements of a head that turn.
     pub(super) rope_dims: usize,
     pub(super) rope_scaling: f32,
+}
+
+/// Columns of the buffers that layers work in; of each the widest layer's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Widths {
+    /// A second copy of the residual stream is normalised.
+    pub(super) normed: bool,
+    pub(super) qkv: usize,
+    pub(super) attended: usize,
+    pub(super) gated: usize,
+    pub(super) router: usize,
+    pub(super) side: usize,
 }
 
 /// A file whose shape we cannot run, and why.
@@ -43,7 +69,11 @@ impl ModelConfig {
                 _ => Err(bad(&key(name), value, &format!("from 1 to {MOST} is possible"))),
             }
         };
-        let (dim, heads) = (whole("embedding_length")?, whole("attention.head_count")?);
+        let whole_or = |name: &str, or: usize| match file.u64(&key(name))? {
+            Some(_) => whole(name),
+            None => Ok(or),
+        };
+        let (dim, heads) = (whole("embedding_length")?, whole_or("attention.head_count", 1)?);
         let kv_heads = match file.u64(&key("attention.head_count_kv"))? {
             Some(_) => whole("attention.head_count_kv")?,
             None => heads,
@@ -81,16 +111,34 @@ impl ModelConfig {
                 &format!("a head has {head_dim} elements"),
             ));
         }
+        let layers = whole("block_count")?;
+        let feed_forward = whole_or("feed_forward_length", 1)?;
+        let (norm, eps) = match file.f32(&key("attention.layer_norm_epsilon"))? {
+            Some(eps) => (NormKind::Layer, eps),
+            None => (NormKind::Rms, file.require_f32(&key("attention.layer_norm_rms_epsilon"))?),
+        };
         Ok(Self {
-            layers: whole("block_count")?,
+            layers,
             dim,
             heads,
             kv_heads,
             head_dim,
-            feed_forward: whole("feed_forward_length")?,
+            feed_forward,
             vocab_size: vocab_size(file)?,
             context_length: whole("context_length")?,
-            eps: file.require_f32(&key("attention.layer_norm_rms_epsilon"))?,
+            eps,
+            norm,
+            norm_plus_one: false,
+            attention_scale: file.f32(&key("attention.scale"))?,
+            caches: vec![CacheSpec::Full; layers],
+            state_len: 0,
+            latent: None,
+            widths: Widths {
+                qkv: (heads + 2 * kv_heads) * head_dim,
+                attended: heads * head_dim,
+                gated: feed_forward,
+                ..Widths::default()
+            },
             rope_base: file.f32(&key("rope.freq_base"))?.unwrap_or(10_000.0),
             rope_dims,
             rope_scaling: rope_scaling(file, &architecture)?,
@@ -109,9 +157,36 @@ impl ModelConfig {
             .collect()
     }
 
-    /// Keys and values of one token in all layers.
+    /// Keys and values of one token in all layers that keep some.
     pub(super) fn kv_bytes_per_token(&self, dtype: CacheDtype) -> usize {
-        self.layers * self.kv_heads * dtype.token_bytes(self.head_dim)
+        let layers = self.caches.iter().filter(|spec| **spec != CacheSpec::Recurrent).count();
+        layers * self.cache_shape(1, dtype).token_bytes() * self.cache_heads()
+    }
+
+    /// Heads of the cache: of latent vectors there is one for all.
+    fn cache_heads(&self) -> usize {
+        if self.latent.is_some() { 1 } else { self.kv_heads }
+    }
+
+    /// Of a cache without blocks.
+    pub(super) fn cache_shape(&self, block_size: usize, dtype: CacheDtype) -> CacheShape {
+        CacheShape {
+            blocks: 0,
+            block_size,
+            kv_heads: self.cache_heads(),
+            head_dim: self.head_dim,
+            latent: self.latent,
+            dtype,
+            least_bytes: self.state_len * size_of::<f32>(),
+        }
+    }
+
+    /// Tokens that a layer sees; `None` is all of them.
+    pub(super) fn window(&self, layer: usize) -> Option<usize> {
+        match self.caches[layer] {
+            CacheSpec::Sliding { window } => Some(window),
+            CacheSpec::Full | CacheSpec::Recurrent => None,
+        }
     }
 
     pub(super) fn qkv_rows(&self) -> usize {
@@ -122,7 +197,7 @@ impl ModelConfig {
 /// No dimension of a model is larger; a file that says so lies.
 const MOST: usize = 1 << 24;
 
-fn bad(key: &str, value: impl ToString, problem: &str) -> ConfigError {
+pub(super) fn bad(key: &str, value: impl ToString, problem: &str) -> ConfigError {
     ConfigError::Value { key: key.to_owned(), value: value.to_string(), problem: problem.to_owned() }
 }
 
@@ -141,13 +216,6 @@ fn rope_scaling(file: &Checkpoint, architecture: &str) -> Result<f32, ConfigErro
     }
 }
 
-/// One kind of rotary embedding; layers of a model share one or two.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rope {
-    pub(super) style: RopeStyle,
-    pub(super) inverse_frequencies: Vec<f32>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +232,13 @@ mod tests {
             vocab_size: 1,
             context_length: 131_072,
             eps: 1e-5,
+            norm: NormKind::Rms,
+            norm_plus_one: false,
+            attention_scale: None,
+            caches: vec![CacheSpec::Full],
+            state_len: 0,
+            latent: None,
+            widths: Widths::default(),
             rope_base: 500_000.0,
             rope_dims: 128,
             rope_scaling: 1.0,
@@ -173,7 +248,8 @@ mod tests {
     /// SmolLM2-135M: 30 layers of 3 key heads of 64.
     #[test]
     fn a_token_costs_two_bytes_a_number_or_one_and_two_scales_a_head() {
-        let config = ModelConfig { layers: 30, kv_heads: 3, head_dim: 64, ..of_one_head() };
+        let config =
+            ModelConfig { caches: vec![CacheSpec::Full; 30], kv_heads: 3, head_dim: 64, ..of_one_head() };
         assert_eq!(config.kv_bytes_per_token(CacheDtype::F16), 30 * 3 * 2 * 64 * 2);
         assert_eq!(config.kv_bytes_per_token(CacheDtype::Bf16), 30 * 3 * 2 * 64 * 2);
         for bytes in [CacheDtype::Int8, CacheDtype::Fp8] {

@@ -1,6 +1,6 @@
 //! A decoder driven by batches.
 
-use super::config::ModelConfig;
+use super::config::{ModelConfig, Widths};
 use super::device_draw::{self, Places, RowMemory, device_row};
 use super::groups::CacheLayout;
 use super::layers::{Buffers, Decoder, Pass};
@@ -82,19 +82,13 @@ impl<B: Backend> ModelRunner<B> {
             head_dim: config.head_dim,
         })?;
         let logit_rows = backend.logit_rows().min(limits.max_outputs);
-        let buffers = Buffers {
-            x: backend.alloc(tokens * dim)?,
-            qkv: backend.alloc(tokens * config.qkv_rows())?,
-            attended: backend.alloc(tokens * config.heads * config.head_dim)?,
-            gated: backend.alloc(tokens * config.feed_forward)?,
-            projected: backend.alloc(tokens * dim)?,
-        };
+        let buffers = Buffers::new(&mut backend, tokens, dim, &config.widths)?;
         let caches = (0..layout.group_size).map(|_| backend.cache(shape)).collect::<Result<_>>()?;
         let mut windows: Vec<(Option<usize>, usize)> = Vec::new();
-        for (attention, _) in &decoder.layers {
-            match windows.iter_mut().find(|(window, _)| *window == attention.window) {
+        for window in decoder.layers.iter().map(|layer| layer.mixer.window()) {
+            match windows.iter_mut().find(|(known, _)| *known == window) {
                 Some((_, layers)) => *layers += 1,
-                None => windows.push((attention.window, 1)),
+                None => windows.push((window, 1)),
             }
         }
         Ok(Self {
@@ -116,7 +110,7 @@ impl<B: Backend> ModelRunner<B> {
             drawing: Drawing::default(),
             usage: Usage::default(),
             windows,
-            kv_bytes: config.kv_heads * shape.dtype.token_bytes(config.head_dim),
+            kv_bytes: shape.kv_heads * shape.token_bytes(),
             flops_per_past_token: 4 * config.heads * config.head_dim,
         })
     }
@@ -276,10 +270,11 @@ fn device_limits(found: compute::Limits) -> DeviceLimits {
 
 /// Bytes of all buffers of a runner, and of what the operations keep beside them.
 pub(super) fn workspace_bytes(config: &ModelConfig, tokens: usize, backend: &impl Backend) -> usize {
-    let (dim, heads) = (config.dim, config.heads * config.head_dim);
-    let row = 3 * dim + config.qkv_rows() + heads + config.feed_forward; // x, projected, hidden
+    let Widths { normed, qkv, attended, gated, router, side } = config.widths;
+    let dim = config.dim;
+    let row = (3 + usize::from(normed)) * dim + qkv + attended + gated + router + side; // x, projected, hidden
     let values = tokens * row + backend.logit_rows().min(tokens) * (dim + config.vocab_size);
-    values * size_of::<f32>() + backend.scratch_bytes(tokens, dim.max(heads).max(config.feed_forward))
+    values * size_of::<f32>() + backend.scratch_bytes(tokens, dim.max(attended).max(gated))
 }
 
 /// Positions seen by `len` tokens of which the first sees `start + 1`, each at most `window`.
@@ -312,7 +307,7 @@ impl<B: Backend> Runner for ModelRunner<B> {
             (0..groups).map(|group| batch.rows.iter().map(|row| span(row, group)).collect()).collect();
         for (table, rope) in self.ropes.iter_mut().zip(&self.decoder.ropes) {
             let positions = batch.rows.iter().flat_map(|row| row.start..row.start + row.tokens.len());
-            table.fill(positions, &rope.inverse_frequencies);
+            table.fill(positions, &rope.inverse_frequencies, rope.factor);
         }
         self.wanted.clear();
         self.wanted.extend(batch.rows.iter().flat_map(Row::output_tokens));

@@ -186,6 +186,7 @@ unsafe fn store_kernel<S: Simd>(part: &mut [u8], shape: CacheShape, offset: usiz
     // SAFETY: the assertions are what `store_as` asks for.
     unsafe {
         match shape.dtype {
+            CacheDtype::F32 => todo!(),
             CacheDtype::F16 => store_as::<S, F16>(part, shape, offset, k, v),
             CacheDtype::Bf16 => store_as::<S, Bf16>(part, shape, offset, k, v),
             CacheDtype::Int8 => store_as::<S, Int8>(part, shape, offset, k, v),
