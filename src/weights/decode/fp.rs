@@ -1,7 +1,8 @@
 //! Small floats under a scale of their block: MXFP4 and NVFP4 (four bits), and our F8.
 
 /// Twice the numbers of e2m1, by code (OCP Microscaling Formats 1.0, section 5.3.3); doubled, they are whole.
-pub(super) const E2M1_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+pub(in crate::weights) const E2M1_DOUBLED: [i8; 16] =
+    [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// 32 weights: scale e8m0, 16 bytes of nibbles. Byte j holds weight j low and weight j + 16 high.
 pub(super) fn mxfp4(block: &[u8], y: &mut [f32]) {
@@ -25,7 +26,7 @@ fn four_bits(nibbles: &[u8], scale: f32, y: &mut [f32]) {
 }
 
 /// Half of 2^(code - 127). Code 255, which the standard calls NaN, is 2^127 as in the reference.
-pub(super) fn e8m0_half(code: u8) -> f32 {
+pub(in crate::weights) fn e8m0_half(code: u8) -> f32 {
     match code {
         0 | 1 => f32::from_bits(0x0020_0000 << code), // subnormal
         _ => f32::from_bits((u32::from(code) - 1) << 23),
@@ -50,7 +51,7 @@ pub(super) fn f8(block: &[u8], y: &mut [f32]) {
 
 /// Sign, four bits of exponent (bias 7), three of fraction; no infinities, and NaN where all seven are set
 /// (Micikevicius et al. 2022, section 3).
-pub(super) fn e4m3(code: u8) -> f32 {
+pub(in crate::weights) fn e4m3(code: u8) -> f32 {
     let (exponent, fraction) = (u32::from(code >> 3 & 0xF), u32::from(code & 7));
     let size = match (exponent, fraction) {
         (15, 7) => f32::NAN,

@@ -5,7 +5,7 @@ use super::grids::{IQ1_GRID, IQ2_S_GRID, IQ2_XS_GRID, IQ2_XXS_GRID, IQ3_S_GRID, 
 use super::{f16_at, u16_at, u32_at};
 
 /// By code of four bits.
-pub(super) const IQ4_LEVELS: [i8; 16] =
+pub(in crate::weights) const IQ4_LEVELS: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 /// By code of two bits in a grid; no grid has the last.
 const IQ2_LEVELS: [f32; 4] = [8.0, 25.0, 43.0, 0.0];

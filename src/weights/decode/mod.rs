@@ -12,6 +12,9 @@ mod k;
 mod legacy;
 mod ternary;
 
+pub(super) use fp::{E2M1_DOUBLED, e8m0_half};
+pub(super) use iq::IQ4_LEVELS;
+
 use super::BlockFormat;
 use half::{bf16, f16};
 
