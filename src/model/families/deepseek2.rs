@@ -7,7 +7,7 @@ use crate::model::layers::{Decoder, FeedForward, Latent, LatentSizes, Layer, Mix
 use crate::model::load::LoadError;
 use crate::model::loader::{Loader, MixtureConfig};
 use crate::model::rope::Rope;
-use crate::weights::{Checkpoint, Tensor};
+use crate::weights::{BlockFormat, Checkpoint, Tensor};
 
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
     let LatentSizes { rank, plain, rotated, value } = sizes(file, config)?;
@@ -135,8 +135,18 @@ fn latent<B: Backend>(
         output: loader.row_parallel(&name("attn_output"), heads * value, dim, None)?,
         heads,
         sizes,
-        scale: config.attention_scale.unwrap_or(1.0 / ((plain + rotated) as f32).sqrt()),
+        scale: loader.read(|file| scale(file, config, plain + rotated))?,
     })
+}
+
+/// YaRN's correction of the temperature is twice in the scores, where it is not in the rotation (V3's
+/// modelling code: `mscale_all_dim`).
+fn scale(file: &Checkpoint, config: &ModelConfig, key_len: usize) -> Result<f32, ConfigError> {
+    let key = |name: &str| format!("{}.rope.scaling.{name}", config.architecture);
+    let by_log = file.f32(&key("yarn_log_multiplier"))?.unwrap_or(0.0);
+    let factor = file.f32(&key("factor"))?.unwrap_or(1.0).max(1.0);
+    let correction = 1.0 + by_log * factor.ln();
+    Ok(correction * correction / (key_len as f32).sqrt())
 }
 
 /// Of each head the two matrices, in which files made before the latent cache are one: `attn_kv_b`, of each
@@ -170,5 +180,7 @@ fn transposed(matrix: &Tensor) -> Tensor<'static> {
     let (cols, rows) = (matrix.info.row_len(), matrix.info.rows());
     let values = matrix.to_f32();
     let turned: Vec<f32> = (0..cols * rows).map(|i| values[i % rows * cols + i / rows]).collect();
-    Tensor::of_values(&matrix.info.name, &[rows, cols], &turned)
+    // Floats stay what they were; blocks cannot be turned, and become floats.
+    let format = if matrix.info.format.block_len() == 1 { matrix.info.format } else { BlockFormat::F16 };
+    Tensor::of_values(&matrix.info.name, &[rows, cols], format, &turned)
 }

@@ -1,5 +1,5 @@
 use super::Checkpoint;
-use crate::weights::{BlockFormat, decode};
+use crate::weights::{BlockFormat, decode, encode};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -62,10 +62,10 @@ impl TensorInfo {
 }
 
 impl<'a> Tensor<'a> {
-    /// One that was made: f32 values of that shape.
-    pub fn of_values(name: &str, dims: &[usize], values: &[f32]) -> Self {
-        let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        let (dims, format) = (dims.to_vec(), BlockFormat::F32);
+    /// One that was made: values of that shape.
+    pub fn of_values(name: &str, dims: &[usize], format: BlockFormat, values: &[f32]) -> Self {
+        let data = encode(format, values);
+        let dims = dims.to_vec();
         let info = TensorInfo { name: name.to_owned(), dims, format, offset: 0, bytes: data.len() };
         Tensor { info: Cow::Owned(info), data: Cow::Owned(data), place: None }
     }

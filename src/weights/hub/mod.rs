@@ -25,6 +25,7 @@
 mod about;
 mod config;
 mod content;
+mod deepseek;
 mod dtype;
 mod family;
 mod gemma3;
@@ -32,6 +33,7 @@ mod index;
 mod item;
 mod json;
 mod llama;
+mod mixture;
 mod names;
 mod quantised;
 mod qwen;
