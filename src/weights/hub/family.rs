@@ -2,7 +2,7 @@ use super::json::Json;
 use super::names::Table;
 use super::settings::Settings;
 use super::weights::Weights;
-use super::{gemma3, llama, qwen};
+use super::{gemma3, gpt_oss, llama, qwen};
 use crate::weights::CheckpointError;
 
 /// How a family's folders are told in GGUF's keys and names, beyond what they have in common with most.
@@ -27,7 +27,15 @@ pub(super) fn no_recipes(_: &Json, _: &mut Weights) -> Result<(), CheckpointErro
 }
 
 /// All that we read, by model type.
-const FAMILIES: &[&Family] = &[&gemma3::FAMILY, &llama::FAMILY, &llama::MISTRAL, &qwen::QWEN2, &qwen::QWEN3];
+#[rustfmt::skip] // a line for each
+const FAMILIES: &[&Family] = &[
+    &gemma3::FAMILY,
+    &gpt_oss::FAMILY,
+    &llama::FAMILY,
+    &llama::MISTRAL,
+    &qwen::QWEN2,
+    &qwen::QWEN3,
+];
 
 /// The family that a configuration names.
 pub(super) fn family(config: &Json) -> Result<&'static Family, CheckpointError> {

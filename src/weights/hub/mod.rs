@@ -28,6 +28,7 @@ mod content;
 mod dtype;
 mod family;
 mod gemma3;
+mod gpt_oss;
 mod index;
 mod item;
 mod json;
