@@ -2,7 +2,7 @@ use super::json::Json;
 use super::names::Table;
 use super::settings::Settings;
 use super::weights::Weights;
-use super::{deepseek, gemma3, llama, mixture, qwen};
+use super::{deepseek, gemma3, gpt_oss, llama, mixture, qwen};
 use crate::weights::CheckpointError;
 
 /// How a family's folders are told in GGUF's keys and names, beyond what they have in common with most.
@@ -27,15 +27,17 @@ pub(super) fn no_recipes(_: &Json, _: &mut Weights) -> Result<(), CheckpointErro
 }
 
 /// All that we read, by model type.
+#[rustfmt::skip] // a line for each
 const FAMILIES: &[&Family] = &[
     &deepseek::FAMILY,
+    &gemma3::FAMILY,
+    &gpt_oss::FAMILY,
+    &llama::FAMILY,
+    &llama::MISTRAL,
+    &mixture::GLM4,
     &mixture::MIXTRAL,
     &mixture::QWEN2,
     &mixture::QWEN3,
-    &mixture::GLM4,
-    &gemma3::FAMILY,
-    &llama::FAMILY,
-    &llama::MISTRAL,
     &qwen::QWEN2,
     &qwen::QWEN3,
 ];

@@ -29,6 +29,7 @@ mod deepseek;
 mod dtype;
 mod family;
 mod gemma3;
+mod gpt_oss;
 mod index;
 mod item;
 mod json;
