@@ -3,9 +3,18 @@
 //! A family says what shape its model is (`configure`, before anything is allocated) and builds the stack of
 //! layers (`load`). Names of keys and tensors are GGUF's, whatever the files are.
 
+mod cohere;
+mod gemma;
+mod gemma2;
 mod gemma3;
+mod glm4;
+mod gpt2;
+mod gpt_neox;
 mod llama;
+mod phi;
+mod phi3;
 mod qwen2;
+mod starcoder2;
 
 use super::config::{ConfigError, ModelConfig};
 use super::layers::Decoder;
@@ -15,7 +24,20 @@ use crate::compute::Backend;
 use crate::weights::Checkpoint;
 
 /// Names that files give families (`general.architecture`).
-pub const SUPPORTED: &[&str] = &["llama", "qwen2", "gemma3"];
+pub const SUPPORTED: &[&str] = &[
+    "llama",
+    "qwen2",
+    "gemma3",
+    "command-r",
+    "gemma",
+    "gemma2",
+    "glm4",
+    "gpt2",
+    "gptneox",
+    "phi2",
+    "phi3",
+    "starcoder2",
+];
 
 pub(super) struct Family<B: Backend> {
     /// Completes what [`ModelConfig::read`] found: windows, states, widths of buffers.
@@ -29,6 +51,15 @@ pub(super) fn family<B: Backend>(architecture: &str) -> Option<Family<B>> {
         "llama" => Family { configure: as_read, load: llama::load },
         "qwen2" => Family { configure: as_read, load: qwen2::load },
         "gemma3" => Family { configure: gemma3::configure, load: gemma3::load },
+        "command-r" => Family { configure: cohere::configure, load: cohere::load },
+        "gemma" => Family { configure: gemma::configure, load: gemma::load },
+        "gemma2" => Family { configure: gemma2::configure, load: gemma2::load },
+        "glm4" => Family { configure: as_read, load: glm4::load },
+        "gpt2" => Family { configure: gpt2::configure, load: gpt2::load },
+        "gptneox" => Family { configure: gpt_neox::configure, load: gpt_neox::load },
+        "phi2" => Family { configure: phi::configure, load: phi::load },
+        "phi3" => Family { configure: phi3::configure, load: phi3::load },
+        "starcoder2" => Family { configure: starcoder2::configure, load: starcoder2::load },
         _ => return None,
     })
 }
