@@ -2,7 +2,7 @@ use super::json::Json;
 use super::names::Table;
 use super::settings::Settings;
 use super::weights::Weights;
-use super::{gemma3, gpt_oss, llama, qwen};
+use super::{cohere, gemma, gemma3, glm4, gpt_neox, gpt_oss, gpt2, llama, phi, phi3, qwen, starcoder2};
 use crate::weights::CheckpointError;
 
 /// How a family's folders are told in GGUF's keys and names, beyond what they have in common with most.
@@ -29,12 +29,21 @@ pub(super) fn no_recipes(_: &Json, _: &mut Weights) -> Result<(), CheckpointErro
 /// All that we read, by model type.
 #[rustfmt::skip] // a line for each
 const FAMILIES: &[&Family] = &[
+    &cohere::FAMILY,
+    &gemma::GEMMA,
+    &gemma::GEMMA2,
     &gemma3::FAMILY,
+    &glm4::FAMILY,
+    &gpt2::FAMILY,
+    &gpt_neox::FAMILY,
     &gpt_oss::FAMILY,
     &llama::FAMILY,
     &llama::MISTRAL,
+    &phi::FAMILY,
+    &phi3::FAMILY,
     &qwen::QWEN2,
     &qwen::QWEN3,
+    &starcoder2::FAMILY,
 ];
 
 /// The family that a configuration names.
