@@ -92,8 +92,10 @@ impl ModelConfig {
                 return Err(bad(&key("embedding_length"), dim, &format!("not a multiple of {heads} heads")));
             }
         };
+        // A latent cache has values of a size of their own.
         if let Some(value) = file.u64(&key("attention.value_length"))?
             && value != head_dim as u64
+            && file.value(&key("attention.kv_lora_rank")).is_none()
         {
             return Err(bad(&key("attention.value_length"), value, &format!("keys have {head_dim}")));
         }
@@ -144,6 +146,16 @@ impl ModelConfig {
             rope_scaling: rope_scaling(file, &architecture)?,
             architecture,
         })
+    }
+
+    /// A dimension that the family needs, under `{architecture}.`.
+    pub(super) fn whole(&self, file: &Checkpoint, name: &str) -> Result<usize, ConfigError> {
+        let key = format!("{}.{name}", self.architecture);
+        let value = file.require_u64(&key)?;
+        match usize::try_from(value) {
+            Ok(value) if (1..=MOST).contains(&value) => Ok(value),
+            _ => Err(bad(&key, value, &format!("from 1 to {MOST} is possible"))),
+        }
     }
 
     /// Angle per position of each rotated pair: `base^(-2i / dims)`, divided by a factor for each

@@ -16,6 +16,7 @@ mod gguf;
 mod hub;
 mod list;
 mod names;
+mod recode;
 mod summary;
 mod writer;
 
@@ -34,5 +35,6 @@ pub use format::BlockFormat;
 pub use gguf::{Array, GgmlType, Value, ValueType};
 pub use list::{Listed, list};
 pub use names::BadName;
+pub use recode::Loss;
 pub use summary::{FormatShare, Summary};
 pub use writer::{GgufWriter, MetaValue};

@@ -3,8 +3,11 @@
 //! A family says what shape its model is (`configure`, before anything is allocated) and builds the stack of
 //! layers (`load`). Names of keys and tensors are GGUF's, whatever the files are.
 
+mod deepseek2;
 mod gemma3;
+mod gpt_oss;
 mod llama;
+mod mixture;
 mod qwen2;
 
 use super::config::{ConfigError, ModelConfig};
@@ -15,7 +18,8 @@ use crate::compute::Backend;
 use crate::weights::Checkpoint;
 
 /// Names that files give families (`general.architecture`).
-pub const SUPPORTED: &[&str] = &["llama", "qwen2", "gemma3"];
+pub const SUPPORTED: &[&str] =
+    &["llama", "qwen2", "qwen2moe", "qwen3moe", "glm4moe", "gemma3", "deepseek2", "gpt-oss"];
 
 pub(super) struct Family<B: Backend> {
     /// Completes what [`ModelConfig::read`] found: windows, states, widths of buffers.
@@ -26,9 +30,12 @@ pub(super) struct Family<B: Backend> {
 /// `None` for a name that is not in [`SUPPORTED`].
 pub(super) fn family<B: Backend>(architecture: &str) -> Option<Family<B>> {
     Some(match architecture {
-        "llama" => Family { configure: as_read, load: llama::load },
+        "llama" => Family { configure: llama::configure, load: llama::load },
         "qwen2" => Family { configure: as_read, load: qwen2::load },
         "gemma3" => Family { configure: gemma3::configure, load: gemma3::load },
+        "qwen2moe" | "qwen3moe" | "glm4moe" => Family { configure: mixture::configure, load: mixture::load },
+        "deepseek2" => Family { configure: deepseek2::configure, load: deepseek2::load },
+        "gpt-oss" => Family { configure: gpt_oss::configure, load: gpt_oss::load },
         _ => return None,
     })
 }

@@ -3,14 +3,18 @@
 //! Shapes: `x: [tokens, dim]` is the residual stream, which every part adds to.
 
 mod attention;
+mod experts;
 mod feed_forward;
 mod head;
+mod latent;
 mod norm;
 mod row_parallel;
 
 pub(super) use attention::{Attention, Normed};
+pub(super) use experts::{Mixture, Rule, Shared};
 pub(super) use feed_forward::{Dense, FeedForward, Gated};
 pub(super) use head::{Embedding, Head};
+pub(super) use latent::{Latent, LatentSizes};
 pub(super) use norm::Normalisation;
 pub(super) use row_parallel::RowParallel;
 
@@ -36,6 +40,13 @@ impl<B: Backend> Decoder<B> {
     pub(super) fn forward(&self, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()> {
         self.embedding.forward(pass, buffers)?;
         self.layers.iter().enumerate().try_for_each(|(i, layer)| layer.forward(i, pass, buffers))
+    }
+
+    pub(super) fn mixtures(&self) -> impl Iterator<Item = &Mixture<B>> {
+        self.layers.iter().filter_map(|layer| match &layer.feed_forward {
+            Some(FeedForward::Mixture(mixture)) => Some(mixture),
+            _ => None,
+        })
     }
 }
 
@@ -63,12 +74,14 @@ impl<B: Backend> Layer<B> {
 /// How a layer looks at the past.
 pub(super) enum Mixer<B: Backend> {
     Attention(Attention<B>),
+    Latent(Latent<B>),
 }
 
 impl<B: Backend> Mixer<B> {
     fn forward(&self, layer: usize, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()> {
         match self {
             Mixer::Attention(attention) => attention.forward(layer, pass, buffers),
+            Mixer::Latent(latent) => latent.forward(layer, pass, buffers),
         }
     }
 
@@ -76,6 +89,7 @@ impl<B: Backend> Mixer<B> {
     pub(super) fn window(&self) -> Option<usize> {
         match self {
             Mixer::Attention(attention) => attention.window,
+            Mixer::Latent(_) => None,
         }
     }
 }
