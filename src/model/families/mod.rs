@@ -6,9 +6,12 @@
 mod deepseek2;
 mod gemma3;
 mod gpt_oss;
+mod lfm2;
 mod llama;
+mod mamba2;
 mod mixture;
 mod qwen2;
+mod qwen_next;
 
 use super::config::{ConfigError, ModelConfig};
 use super::layers::Decoder;
@@ -18,8 +21,20 @@ use crate::compute::Backend;
 use crate::weights::Checkpoint;
 
 /// Names that files give families (`general.architecture`).
-pub const SUPPORTED: &[&str] =
-    &["llama", "qwen2", "qwen2moe", "qwen3moe", "glm4moe", "gemma3", "deepseek2", "gpt-oss"];
+pub const SUPPORTED: &[&str] = &[
+    "lfm2",
+    "llama",
+    "mamba2",
+    "qwen2",
+    "qwen2moe",
+    "qwen3moe",
+    "glm4moe",
+    "gemma3",
+    "deepseek2",
+    "gpt-oss",
+    "qwen3next",
+    "qwen35",
+];
 
 pub(super) struct Family<B: Backend> {
     /// Completes what [`ModelConfig::read`] found: windows, states, widths of buffers.
@@ -36,6 +51,9 @@ pub(super) fn family<B: Backend>(architecture: &str) -> Option<Family<B>> {
         "qwen2moe" | "qwen3moe" | "glm4moe" => Family { configure: mixture::configure, load: mixture::load },
         "deepseek2" => Family { configure: deepseek2::configure, load: deepseek2::load },
         "gpt-oss" => Family { configure: gpt_oss::configure, load: gpt_oss::load },
+        "lfm2" => Family { configure: lfm2::configure, load: lfm2::load },
+        "mamba2" => Family { configure: mamba2::configure, load: mamba2::load },
+        "qwen3next" | "qwen35" => Family { configure: qwen_next::configure, load: qwen_next::load },
         _ => return None,
     })
 }

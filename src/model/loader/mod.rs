@@ -1,4 +1,5 @@
 mod mixture;
+mod state;
 
 pub(super) use mixture::MixtureConfig;
 
@@ -115,12 +116,17 @@ impl<'a, B: Backend> Loader<'a, B> {
 
     /// The projection to the vocabulary is the embedding matrix where the file has none of its own.
     pub(super) fn head(&mut self, config: &ModelConfig) -> Result<Head<B>, LoadError> {
+        self.head_after(config, "output_norm")
+    }
+
+    /// The same, where the last normalisation has another name.
+    pub(super) fn head_after(&mut self, config: &ModelConfig, norm: &str) -> Result<Head<B>, LoadError> {
         let own = self.file.info("output.weight").is_some();
         let name = if own { "output.weight" } else { "token_embd.weight" };
         Ok(Head {
             weight: self.matrix(&[(name.to_owned(), config.vocab_size)], config.dim)?,
             bias: self.bias("output", config.vocab_size)?,
-            norm: self.norm(config, "output_norm", config.dim)?,
+            norm: self.norm(config, norm, config.dim)?,
             scale: 1.0,
             soft_cap: None,
             vocab: config.vocab_size,

@@ -2,7 +2,7 @@ use super::json::Json;
 use super::names::Table;
 use super::settings::Settings;
 use super::weights::Weights;
-use super::{deepseek, gemma3, llama, mixture, qwen};
+use super::{deepseek, gemma3, lfm2, llama, mamba2, mixture, qwen, qwen_next};
 use crate::weights::CheckpointError;
 
 /// How a family's folders are told in GGUF's keys and names, beyond what they have in common with most.
@@ -38,6 +38,10 @@ const FAMILIES: &[&Family] = &[
     &llama::MISTRAL,
     &qwen::QWEN2,
     &qwen::QWEN3,
+    &lfm2::FAMILY,
+    &mamba2::FAMILY,
+    &qwen_next::QWEN3_NEXT,
+    &qwen_next::QWEN3_5,
 ];
 
 /// The family that a configuration names.

@@ -32,14 +32,18 @@ mod gemma3;
 mod index;
 mod item;
 mod json;
+mod lfm2;
 mod llama;
+mod mamba2;
 mod mixture;
 mod names;
 mod quantised;
 mod qwen;
+mod qwen_next;
 mod rope;
 mod safetensors;
 mod settings;
+mod state;
 mod translate;
 mod weights;
 
