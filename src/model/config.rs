@@ -71,15 +71,17 @@ impl ModelConfig {
                 _ => Err(bad(&key(name), value, &format!("from 1 to {MOST} is possible"))),
             }
         };
+        // Models without attention say that they have no heads.
         let whole_or = |name: &str, or: usize| match file.u64(&key(name))? {
+            None | Some(0) => Ok(or),
             Some(_) => whole(name),
-            None => Ok(or),
         };
         let (dim, heads) = (whole("embedding_length")?, whole_or("attention.head_count", 1)?);
-        let kv_heads = match file.u64(&key("attention.head_count_kv"))? {
-            Some(_) => whole("attention.head_count_kv")?,
-            None => heads,
-        };
+        let layers = whole("block_count")?;
+        // Layers without attention have none.
+        let most = |heads: Vec<u32>| heads.into_iter().max().filter(|heads| *heads > 0);
+        let kv_heads = file.per_layer(&key("attention.head_count_kv"), layers)?.and_then(most);
+        let kv_heads = kv_heads.map_or(heads, |heads| heads as usize);
         if heads % kv_heads != 0 {
             return Err(bad(
                 &key("attention.head_count_kv"),
@@ -115,7 +117,6 @@ impl ModelConfig {
                 &format!("a head has {head_dim} elements"),
             ));
         }
-        let layers = whole("block_count")?;
         let feed_forward = whole_or("feed_forward_length", 1)?;
         let (norm, eps) = match file.f32(&key("attention.layer_norm_epsilon"))? {
             Some(eps) => (NormKind::Layer, eps),
@@ -149,6 +150,16 @@ impl ModelConfig {
             rope_scaling: rope_scaling(file, &architecture)?,
             architecture,
         })
+    }
+
+    /// Layers that have no key heads keep a state instead of keys and values.
+    pub(super) fn recurrent_where_no_heads(&mut self, file: &Checkpoint) -> Result<(), ConfigError> {
+        let key = format!("{}.attention.head_count_kv", self.architecture);
+        let heads = file.per_layer(&key, self.layers)?.unwrap_or_default();
+        for (spec, _) in self.caches.iter_mut().zip(heads).filter(|(_, heads)| *heads == 0) {
+            *spec = CacheSpec::Recurrent;
+        }
+        Ok(())
     }
 
     /// A dimension that the family needs, under `{architecture}.`.

@@ -12,11 +12,14 @@ mod glm4;
 mod gpt2;
 mod gpt_neox;
 mod gpt_oss;
+mod lfm2;
 mod llama;
+mod mamba2;
 mod mixture;
 mod phi;
 mod phi3;
 mod qwen2;
+mod qwen_next;
 mod starcoder2;
 
 use super::config::{ConfigError, ModelConfig};
@@ -30,7 +33,8 @@ use crate::weights::Checkpoint;
 #[rustfmt::skip] // as many as fit on a line
 pub const SUPPORTED: &[&str] = &[
     "command-r", "deepseek2", "gemma", "gemma2", "gemma3", "glm4", "glm4moe", "gpt-oss", "gpt2", "gptneox",
-    "llama", "phi2", "phi3", "qwen2", "qwen2moe", "qwen3moe", "starcoder2",
+    "lfm2", "llama", "mamba2", "phi2", "phi3", "qwen2", "qwen2moe", "qwen35", "qwen3moe", "qwen3next",
+    "starcoder2",
 ];
 
 pub(super) struct Family<B: Backend> {
@@ -57,6 +61,9 @@ pub(super) fn family<B: Backend>(architecture: &str) -> Option<Family<B>> {
         "phi2" => Family { configure: phi::configure, load: phi::load },
         "phi3" => Family { configure: phi3::configure, load: phi3::load },
         "starcoder2" => Family { configure: starcoder2::configure, load: starcoder2::load },
+        "lfm2" => Family { configure: lfm2::configure, load: lfm2::load },
+        "mamba2" => Family { configure: mamba2::configure, load: mamba2::load },
+        "qwen3next" | "qwen35" => Family { configure: qwen_next::configure, load: qwen_next::load },
         _ => return None,
     })
 }

@@ -144,7 +144,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         if self.file.info(&name).is_none() {
             return Ok(None);
         }
-        let values = self.shaped(&name, &[len, experts])?;
+        let values = self.values_of(&name, &[len, experts])?;
         Ok(Some(self.backend.upload(&values)?))
     }
 

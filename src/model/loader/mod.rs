@@ -1,4 +1,5 @@
 mod mixture;
+mod state;
 
 pub(super) use mixture::MixtureConfig;
 
@@ -94,7 +95,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         name: &str,
         dims: &[usize],
     ) -> Result<Normalisation<B>, LoadError> {
-        let mut weight = self.shaped(&format!("{name}.weight"), dims)?;
+        let mut weight = self.values_of(&format!("{name}.weight"), dims)?;
         if config.norm_plus_one {
             weight.iter_mut().for_each(|w| *w += 1.0);
         }
@@ -125,12 +126,17 @@ impl<'a, B: Backend> Loader<'a, B> {
 
     /// The projection to the vocabulary is the embedding matrix where the file has none of its own.
     pub(super) fn head(&mut self, config: &ModelConfig) -> Result<Head<B>, LoadError> {
+        self.head_after(config, "output_norm")
+    }
+
+    /// The same, where the last normalisation has another name.
+    pub(super) fn head_after(&mut self, config: &ModelConfig, norm: &str) -> Result<Head<B>, LoadError> {
         let own = self.file.info("output.weight").is_some();
         let name = if own { "output.weight" } else { "token_embd.weight" };
         Ok(Head {
             weight: self.matrix(&[(name.to_owned(), config.vocab_size)], config.dim)?,
             bias: self.bias("output", config.vocab_size)?,
-            norm: self.norm(config, "output_norm", config.dim)?,
+            norm: self.norm(config, norm, config.dim)?,
             scale: 1.0,
             soft_cap: None,
             vocab: config.vocab_size,
@@ -285,10 +291,10 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     pub(super) fn values(&mut self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
-        self.shaped(name, &[len])
+        self.values_of(name, &[len])
     }
 
-    fn shaped(&mut self, name: &str, dims: &[usize]) -> Result<Vec<f32>, LoadError> {
+    fn values_of(&mut self, name: &str, dims: &[usize]) -> Result<Vec<f32>, LoadError> {
         let tensor = self.file.tensor(name)?;
         self.check(&tensor, dims)?;
         let mut values = vec![0.0; dims.iter().product()];

@@ -2,7 +2,7 @@ use super::json::Json;
 use super::names::Table;
 use super::settings::Settings;
 use super::weights::Weights;
-use super::{cohere, deepseek, gemma, gemma3, glm4, gpt2, gpt_neox, gpt_oss, llama, mixture, phi, phi3, qwen, starcoder2};
+use super::{cohere, deepseek, gemma, gemma3, glm4, gpt2, gpt_neox, gpt_oss, lfm2, llama, mamba2, mixture, phi, phi3, qwen, qwen_next, starcoder2};
 use crate::weights::CheckpointError;
 
 /// How a family's folders are told in GGUF's keys and names, beyond what they have in common with most.
@@ -38,8 +38,10 @@ const FAMILIES: &[&Family] = &[
     &gpt2::FAMILY,
     &gpt_neox::FAMILY,
     &gpt_oss::FAMILY,
+    &lfm2::FAMILY,
     &llama::FAMILY,
     &llama::MISTRAL,
+    &mamba2::FAMILY,
     &mixture::GLM4,
     &mixture::MIXTRAL,
     &mixture::QWEN2,
@@ -48,6 +50,8 @@ const FAMILIES: &[&Family] = &[
     &phi::FAMILY,
     &qwen::QWEN2,
     &qwen::QWEN3,
+    &qwen_next::QWEN3_5,
+    &qwen_next::QWEN3_NEXT,
     &starcoder2::FAMILY,
 ];
 
