@@ -26,6 +26,9 @@ fn settings(config: &Json, settings: &mut Settings) -> Result<(), CheckpointErro
     settings.put_default("rope.freq_base_swa", 10_000f32);
     // Families of one size divide by the width of a head, others not; the file says which.
     let scalar = config.f32("query_pre_attn_scalar")?.unwrap_or(256.0);
+    if scalar <= 0.0 {
+        return Err(config.wrong("query_pre_attn_scalar", format!("is {scalar}, a number above 0 is needed")));
+    }
     settings.put("attention.scale", 1.0 / scalar.sqrt());
     settings.put_default("attention.sliding_window", 4096u32);
     if let Some(period) = period(config)? {

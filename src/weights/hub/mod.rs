@@ -40,6 +40,7 @@ mod rope;
 mod safetensors;
 mod settings;
 mod translate;
+mod unique;
 mod weights;
 
 pub(in crate::weights) use content::refuse_pickle;
