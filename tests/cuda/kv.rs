@@ -62,7 +62,8 @@ fn made_ready(x: &[f32], norm: Option<&[f32]>, turn: Option<(&[f32], &[f32], Rop
 fn check(gpu: &Gpu, case: Case) {
     let Case { dtype, dim, heads, kv_heads, block_size, style, half, norms } = case;
     let mut numbers = Numbers::new((dim * heads + half) as u64);
-    let shape = CacheShape { blocks: 64, block_size, kv_heads, head_dim: dim, dtype };
+    let shape =
+        CacheShape { blocks: 64, block_size, kv_heads, head_dim: dim, dtype, latent: None, least_bytes: 0 };
     let tables = tables(block_size, shape.blocks);
     let spans = spans(&tables);
     let far = [vec![1, 2], vec![3, 4], vec![5, 6]];
@@ -74,8 +75,8 @@ fn check(gpu: &Gpu, case: Case) {
     // Another rope and another group of caches stand in front of those that are asked for.
     let (mut first, mut rope) = (RopeTable::new(style), RopeTable::new(style));
     let positions = || spans.iter().flat_map(|span| span.start..span.start + span.len);
-    first.fill(positions(), &[0.3; 5]);
-    rope.fill(positions(), &(0..half).map(|i| 0.7f32.powi(i as i32)).collect::<Vec<_>>());
+    first.fill(positions(), &[0.3; 5], 1.0);
+    rope.fill(positions(), &(0..half).map(|i| 0.7f32.powi(i as i32)).collect::<Vec<_>>(), 1.0);
     let work = Work {
         tokens: &[0; ROWS],
         groups: &[&others, &spans],
@@ -163,10 +164,18 @@ fn heads_are_normalised_rotated_and_stored() {
 
 /// Values of one head as they are, in one token of one block.
 fn store_values(gpu: &Gpu, dtype: CacheDtype, values: &[f32]) -> (Bytes, Slot) {
-    let shape = CacheShape { blocks: 2, block_size: 1, kv_heads: 1, head_dim: values.len(), dtype };
+    let shape = CacheShape {
+        blocks: 2,
+        block_size: 1,
+        kv_heads: 1,
+        head_dim: values.len(),
+        dtype,
+        latent: None,
+        least_bytes: 0,
+    };
     let spans = [Span { first: 0, len: 1, start: 0, table: &[1] }];
     let mut rope = RopeTable::new(RopeStyle::Halves);
-    rope.fill(0..1, &[1.0]);
+    rope.fill(0..1, &[1.0], 1.0);
     let work = Work { tokens: &[0], groups: &[&spans], ropes: &[&rope], wanted: &[], tile_rows: 16 };
     let qkv: Vec<f32> = [&vec![1.0; 2 * values.len()], values].concat();
     let (d, step) = (put(gpu, &qkv), step(gpu, &work));
@@ -239,7 +248,15 @@ fn blocks_are_copied_read_and_written_whole() {
             (CacheDtype::Int8, 17, 1),
             (CacheDtype::Fp8, 32, 3),
         ] {
-            let shape = CacheShape { blocks: 7, block_size, kv_heads, head_dim: 48, dtype };
+            let shape = CacheShape {
+                blocks: 7,
+                block_size,
+                kv_heads,
+                head_dim: 48,
+                dtype,
+                latent: None,
+                least_bytes: 0,
+            };
             let len = shape.block_bytes();
             let cache = Cache::new(gpu, shape).unwrap();
             assert_eq!(Bytes::of(gpu, &cache).bytes, vec![0; 7 * len], "a cache begins as zeros");
@@ -270,8 +287,15 @@ fn blocks_are_copied_read_and_written_whole() {
 #[test]
 fn shapes_that_no_kernel_has_are_refused() {
     in_every_order(|gpu| {
-        let shape =
-            CacheShape { blocks: 1, block_size: 16, kv_heads: 1, head_dim: 64, dtype: CacheDtype::F16 };
+        let shape = CacheShape {
+            blocks: 1,
+            block_size: 16,
+            kv_heads: 1,
+            head_dim: 64,
+            dtype: CacheDtype::F16,
+            latent: None,
+            least_bytes: 0,
+        };
         for (bad, what) in [
             (CacheShape { block_size: 257, ..shape }, "block_size of 1 to 256"),
             (CacheShape { head_dim: 72, ..shape }, "multiple of 16"),

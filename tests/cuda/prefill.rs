@@ -103,6 +103,8 @@ impl Made {
             kv_heads: case.kv_heads,
             head_dim: case.dim,
             dtype: case.dtype,
+            latent: None,
+            least_bytes: 0,
         });
         let mut free: Vec<u32> = (1..=blocks as u32).collect();
         let mut numbers = Numbers::new(5);

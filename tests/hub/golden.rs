@@ -48,8 +48,16 @@ fn plain(folder: &Path) -> HashMap<String, Vec<f32>> {
     all
 }
 
-/// Stored turned, so that the same numbers come in another order.
-const TURNED: [&str; 3] = ["experts.down_proj", "mlp.c_proj.weight", "mlp.c_fc.weight"];
+/// Stored turned, or head by head, so that the same numbers come in another order.
+const TURNED: [&str; 7] = [
+    "experts.down_proj",
+    "mlp.c_proj.weight",
+    "mlp.c_fc.weight",
+    "attn.c_attn.weight",
+    "attn.c_proj.weight",
+    "attention.query_key_value.weight",
+    "attention.query_key_value.bias",
+];
 
 /// One tensor of ours of what the hub has under the original's name: the same, the first of a stack, or a part.
 fn agrees(original: &str, ours: &[f32], theirs: &[f32]) -> bool {

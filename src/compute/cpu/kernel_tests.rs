@@ -4,7 +4,7 @@
 
 use super::tests::{Random, as_bytes, dot, file, random_blocks, rows_of};
 use super::*;
-use crate::compute::Activation;
+use crate::compute::{Activation, NormKind};
 use crate::weights::BlockFormat;
 use proptest::prelude::*;
 
@@ -88,7 +88,8 @@ impl Numbers {
         let w = cpu.matrix(&[self.file.tensor("w").unwrap()]).unwrap();
         let x = self.x[which.start * case.cols..which.end * case.cols].to_vec();
         let mut out = self.before[which.start * case.rows..which.end * case.rows].to_vec();
-        let norm = case.norm.then_some(Norm { weight: &self.norm, eps: 1e-5 });
+        let norm =
+            case.norm.then_some(Norm { weight: &self.norm, bias: None, eps: 1e-5, kind: NormKind::Rms });
         let bias = case.bias.then_some(&self.bias);
         let write = if case.add { Write::Add { bias } } else { Write::Store { bias } };
         cpu.project(&mut out, &x, which.len(), norm, &w, write).unwrap();
@@ -234,7 +235,7 @@ proptest! {
                 let mut cpu = Cpu::with_isa(Some(threads), isa);
                 let [gate, up] = [0, 1].map(|i| cpu.matrix(&[files[i].tensor("w").unwrap()]).unwrap());
                 let x = x[which.start * cols..which.end * cols].to_vec();
-                let norm = || normed.then_some(Norm { weight: &norm, eps: 1e-5 });
+                let norm = || normed.then_some(Norm { weight: &norm, bias: None, eps: 1e-5, kind: NormKind::Rms });
                 let [gate_bias, up_bias] = [0, 1].map(|i| biased.then_some(&biases[i]));
                 let mut out = vec![f32::NAN; which.len() * rows];
                 let op = Gate { gate: &gate, up: &up, gate_bias, up_bias, activation };

@@ -439,6 +439,7 @@ unsafe fn gate_kernel<S: Simd>(activation: Activation, gate: &mut [Sums], up: &[
             let (g, u) = (S::load(gate.as_ptr()), S::load(up.as_ptr()));
             // Both are x * sigmoid(k(x)): tanh(z) = 2 sigmoid(2z) - 1.
             let inner = match activation {
+                Activation::Gelu | Activation::ClampedSwiglu => todo!(),
                 Activation::Silu => g,
                 Activation::GeluTanh => {
                     let cubic = S::mul(S::mul(g, g), S::splat(0.044_715));

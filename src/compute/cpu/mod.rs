@@ -11,6 +11,7 @@ mod matrix;
 mod pin;
 mod pool;
 mod project;
+mod recurrent;
 mod rows;
 mod shared;
 mod simd;
@@ -34,9 +35,9 @@ use self::matrix::Matrix;
 use self::pool::Pool;
 use self::project::Bench;
 use self::rows::Quantized;
-use super::{
-    AttentionSpec, Backend, CacheShape, Device, DeviceError, Gate, MatrixSize, Meter, Norm, Result, Span,
-    Write,
+use crate::compute::{
+    Activation, AttentionSpec, Backend, By, CacheShape, Columns, Convolution, DeltaRule, Device, DeviceError,
+    Experts, Gate, HeadColumns, MatrixSize, Meter, Norm, Result, Routing, Scan, Span, State, Write,
 };
 use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo, decode};
 use std::borrow::Cow;
@@ -53,6 +54,7 @@ pub struct Cpu {
     /// One for each thread, as desks are.
     benches: Vec<Bench>,
     desks: Vec<Desk>,
+    recurrent: Vec<recurrent::Bench>,
     partials: Vec<f32>,
     pieces: Vec<attend::Piece>,
 }
@@ -81,6 +83,7 @@ impl Cpu {
             quantized: Quantized::default(),
             benches: vec![Bench::new(); threads],
             desks: vec![Desk::new(); threads],
+            recurrent: vec![recurrent::Bench::default(); threads],
             partials: Vec::new(),
             pieces: Vec::new(),
         }
@@ -181,9 +184,103 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn add(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, len: usize) -> Result<()> {
+    fn add(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, len: usize, scale: f32) -> Result<()> {
+        assert!(scale == 1.0, "todo");
         rows::add(self.isa, &mut x[..len], &y[..len]);
         Ok(())
+    }
+
+    fn normalise(&mut self, out: &mut Vec<f32>, x: &Vec<f32>, rows: usize, norm: Norm<Self>) -> Result<()> {
+        todo!()
+    }
+
+    fn activate(&mut self, x: &mut Vec<f32>, len: usize, activation: Activation) -> Result<()> {
+        todo!()
+    }
+
+    fn scale(&mut self, x: &mut Vec<f32>, len: usize, scale: f32, cap: Option<f32>) -> Result<()> {
+        todo!()
+    }
+
+    fn copy_columns(
+        &mut self,
+        out: (&mut Vec<f32>, Columns),
+        x: (&Vec<f32>, Columns),
+        rows: usize,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn multiply_columns(
+        &mut self,
+        x: (&mut Vec<f32>, Columns),
+        gate: (&Vec<f32>, Columns),
+        rows: usize,
+        by: By,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn add_positions(&mut self, x: &mut Vec<f32>, table: &Table, spans: &[Span]) -> Result<()> {
+        todo!()
+    }
+
+    fn project_heads(
+        &mut self,
+        out: (&mut Vec<f32>, HeadColumns),
+        x: (&Vec<f32>, HeadColumns),
+        rows: usize,
+        heads: usize,
+        w: &Matrix,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn experts(
+        &mut self,
+        out: &mut Vec<f32>,
+        x: &Vec<f32>,
+        rows: usize,
+        logits: &Vec<f32>,
+        routing: &Routing<Self>,
+        experts: &Experts<Self>,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn convolve(
+        &mut self,
+        x: (&mut Vec<f32>, Columns),
+        spans: &[Span],
+        convolution: &Convolution<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        let (x, columns) = x;
+        self.convolve_spans((x, columns), spans, convolution, state)
+    }
+
+    fn delta_rule(
+        &mut self,
+        out: &mut Vec<f32>,
+        x: &Vec<f32>,
+        gates: &Vec<f32>,
+        spans: &[Span],
+        rule: &DeltaRule<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        self.delta_rule_spans(out, x, gates, spans, rule, state)
+    }
+
+    fn scan(
+        &mut self,
+        out: &mut Vec<f32>,
+        x: &Vec<f32>,
+        dt: &Vec<f32>,
+        spans: &[Span],
+        scan: &Scan<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        self.scan_spans(out, x, dt, spans, scan, state)
     }
 
     fn add_norm(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, rows: usize, norm: Norm<Self>) -> Result<()> {

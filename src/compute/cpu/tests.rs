@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::compute::Activation;
+use crate::compute::{Activation, NormKind};
 use crate::weights::{BlockFormat, GgufWriter};
 use half::f16;
 use std::path::Path;
@@ -150,7 +150,14 @@ fn gating_normalising_and_adding_equal_their_formulas() {
             );
             let mut out = vec![0.0; tokens * rows];
             let op = Gate { gate: &g, up: &u, gate_bias: None, up_bias: None, activation };
-            cpu.gated(&mut out, &x, tokens, Some(Norm { weight: &norm, eps: 1e-6 }), op).unwrap();
+            cpu.gated(
+                &mut out,
+                &x,
+                tokens,
+                Some(Norm { weight: &norm, bias: None, eps: 1e-6, kind: NormKind::Rms }),
+                op,
+            )
+            .unwrap();
             for t in 0..tokens {
                 for r in 0..rows {
                     let (g, u) = (dot(&gate_rows[r], &normalised[t]), dot(&up_rows[r], &normalised[t]));
@@ -165,7 +172,13 @@ fn gating_normalising_and_adding_equal_their_formulas() {
                 }
             }
             let (mut sum, y) = (x.clone(), random.reals(tokens * cols));
-            cpu.add_norm(&mut sum, &y, tokens, Norm { weight: &norm, eps: 1e-6 }).unwrap();
+            cpu.add_norm(
+                &mut sum,
+                &y,
+                tokens,
+                Norm { weight: &norm, bias: None, eps: 1e-6, kind: NormKind::Rms },
+            )
+            .unwrap();
             let mean = y[..cols].iter().map(|y| f64::from(*y).powi(2)).sum::<f64>() / cols as f64;
             let expected = f64::from(x[3]) + f64::from(y[3]) / (mean + 1e-6).sqrt() * f64::from(norm[3]);
             assert!((f64::from(sum[3]) - expected).abs() < 1e-6);

@@ -213,7 +213,15 @@ impl Case {
 impl Sizes {
     fn cache(&self, blocks: usize) -> CacheShape {
         let Sizes { kv_heads, head_dim, .. } = *self;
-        CacheShape { blocks, block_size: BLOCK_SIZE, kv_heads, head_dim, dtype: CACHE }
+        CacheShape {
+            blocks,
+            block_size: BLOCK_SIZE,
+            kv_heads,
+            head_dim,
+            latent: None,
+            dtype: CACHE,
+            least_bytes: 0,
+        }
     }
 
     /// Copies of something of so many bytes: what is read again is to come from memory.
@@ -415,7 +423,7 @@ impl Past {
             .collect();
         let mut rope = RopeTable::new(RopeStyle::Halves);
         let positions = placed.iter().flat_map(|span| span.start..span.start + span.len);
-        rope.fill(positions, &vec![0.5; head_dim / 2]);
+        rope.fill(positions, &vec![0.5; head_dim / 2], 1.0);
         let tile_rows = prefill::tile_rows(head_dim, heads / kv_heads);
         let work =
             Work { tokens: &vec![0; rows], groups: &[&placed], ropes: &[&rope], wanted: &[], tile_rows };

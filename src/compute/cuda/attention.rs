@@ -51,9 +51,9 @@ impl Attends {
         let store = Store {
             heads: spec.heads,
             rope: spec.rope_index,
-            style: spec.rope.style,
-            query_norm: norm(&spec.query_norm),
-            key_norm: norm(&spec.key_norm),
+            style: spec.rope.expect("todo").style,
+            query_norm: norm(&spec.query_norm.as_ref().map(|n| n.norm)),
+            key_norm: norm(&spec.key_norm.as_ref().map(|n| n.norm)),
         };
         kv::store(gpu, qkv, cache, place, &store)
     }

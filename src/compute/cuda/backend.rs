@@ -17,8 +17,9 @@ use super::times::Times;
 use super::weights::{self, FORMATS, Matrix};
 use crate::compute::draw::{DrawRow, Drawn, Unusable};
 use crate::compute::{
-    AttentionSpec, Backend, CacheShape, Capacity, Device, DeviceError, Gate, MatrixSize, Meter, Norm, Result,
-    RopeTable, Span, Spent, Step, Write,
+    Activation, AttentionSpec, Backend, By, CacheShape, Capacity, Columns, Convolution, DeltaRule, Device,
+    DeviceError, Experts, Gate, HeadColumns, MatrixSize, Meter, Norm, Result, RopeTable, Routing, Scan, Span,
+    Spent, State, Step, Write,
 };
 use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo};
 use std::ops::Range;
@@ -368,8 +369,96 @@ impl Backend for Cuda {
         Ok(())
     }
 
-    fn add(&mut self, x: &mut Buf, y: &Buf, len: usize) -> Result<()> {
+    fn add(&mut self, x: &mut Buf, y: &Buf, len: usize, scale: f32) -> Result<()> {
+        assert!(scale == 1.0, "todo");
         rows::add(&self.gpu, &x.memory, &y.memory, 1, len, None)
+    }
+
+    fn normalise(&mut self, out: &mut Buf, x: &Buf, rows: usize, norm: Norm<Self>) -> Result<()> {
+        todo!()
+    }
+
+    fn activate(&mut self, x: &mut Buf, len: usize, activation: Activation) -> Result<()> {
+        todo!()
+    }
+
+    fn scale(&mut self, x: &mut Buf, len: usize, scale: f32, cap: Option<f32>) -> Result<()> {
+        todo!()
+    }
+
+    fn copy_columns(&mut self, out: (&mut Buf, Columns), x: (&Buf, Columns), rows: usize) -> Result<()> {
+        todo!()
+    }
+
+    fn multiply_columns(
+        &mut self,
+        x: (&mut Buf, Columns),
+        gate: (&Buf, Columns),
+        rows: usize,
+        by: By,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn add_positions(&mut self, x: &mut Buf, table: &Arc<Matrix>, spans: &[Span]) -> Result<()> {
+        todo!()
+    }
+
+    fn project_heads(
+        &mut self,
+        out: (&mut Buf, HeadColumns),
+        x: (&Buf, HeadColumns),
+        rows: usize,
+        heads: usize,
+        w: &Arc<Matrix>,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn experts(
+        &mut self,
+        out: &mut Buf,
+        x: &Buf,
+        rows: usize,
+        logits: &Buf,
+        routing: &Routing<Self>,
+        experts: &Experts<Self>,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn convolve(
+        &mut self,
+        x: (&mut Buf, Columns),
+        spans: &[Span],
+        convolution: &Convolution<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn delta_rule(
+        &mut self,
+        out: &mut Buf,
+        x: &Buf,
+        gates: &Buf,
+        spans: &[Span],
+        rule: &DeltaRule<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn scan(
+        &mut self,
+        out: &mut Buf,
+        x: &Buf,
+        dt: &Buf,
+        spans: &[Span],
+        scan: &Scan<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        todo!()
     }
 
     fn add_norm(&mut self, x: &mut Buf, y: &Buf, rows: usize, norm: Norm<Self>) -> Result<()> {

@@ -42,6 +42,7 @@ enum Write {
 impl From<Activation> for Write {
     fn from(activation: Activation) -> Self {
         match activation {
+            Activation::Gelu | Activation::ClampedSwiglu => todo!(),
             Activation::Silu => Write::Silu,
             Activation::GeluTanh => Write::Gelu,
         }

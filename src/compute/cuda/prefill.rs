@@ -156,6 +156,7 @@ pub fn attend(
 
 fn kernel(dtype: CacheDtype, columns: usize) -> &'static str {
     match (dtype, columns) {
+        (CacheDtype::F32, _) => todo!(),
         (CacheDtype::F16, 64) => "prefill_f16_64",
         (CacheDtype::F16, 128) => "prefill_f16_128",
         (CacheDtype::F16, _) => "prefill_f16_256",
