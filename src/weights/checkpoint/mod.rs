@@ -240,6 +240,11 @@ impl Checkpoint {
         if data.len() != info.bytes {
             return Err(damaged(format!("{} bytes where {} are needed", data.len(), info.bytes)));
         }
+        if let Source::Encoded { of, .. } = source
+            && let Some((file, range)) = of.place()
+        {
+            self.release(file, range);
+        }
         let place = source.place().map(|(file, range)| (self, file, range.start));
         Ok(Tensor { info, data, place })
     }

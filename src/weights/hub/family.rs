@@ -2,7 +2,10 @@ use super::json::Json;
 use super::names::Table;
 use super::settings::Settings;
 use super::weights::Weights;
-use super::{cohere, gemma, gemma3, glm4, gpt_neox, gpt_oss, gpt2, llama, phi, phi3, qwen, starcoder2};
+use super::{
+    cohere, deepseek, gemma, gemma3, glm4, gpt_neox, gpt_oss, gpt2, lfm2, llama, mamba2, mixture, phi, phi3,
+    qwen, qwen_next, starcoder2,
+};
 use crate::weights::CheckpointError;
 
 /// How a family's folders are told in GGUF's keys and names, beyond what they have in common with most.
@@ -30,19 +33,28 @@ pub(super) fn no_recipes(_: &Json, _: &mut Weights) -> Result<(), CheckpointErro
 #[rustfmt::skip] // a line for each
 const FAMILIES: &[&Family] = &[
     &cohere::FAMILY,
+    &deepseek::FAMILY,
+    &gemma3::FAMILY,
     &gemma::GEMMA,
     &gemma::GEMMA2,
-    &gemma3::FAMILY,
     &glm4::FAMILY,
     &gpt2::FAMILY,
     &gpt_neox::FAMILY,
     &gpt_oss::FAMILY,
+    &lfm2::FAMILY,
     &llama::FAMILY,
     &llama::MISTRAL,
-    &phi::FAMILY,
+    &mamba2::FAMILY,
+    &mixture::GLM4,
+    &mixture::MIXTRAL,
+    &mixture::QWEN2,
+    &mixture::QWEN3,
     &phi3::FAMILY,
+    &phi::FAMILY,
     &qwen::QWEN2,
     &qwen::QWEN3,
+    &qwen_next::QWEN3_5,
+    &qwen_next::QWEN3_NEXT,
     &starcoder2::FAMILY,
 ];
 
