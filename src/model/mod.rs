@@ -31,6 +31,7 @@ pub use families::SUPPORTED;
 pub use load::{LoadError, LoadOptions, Loaded, Needs, encoded_for, load, needs, plan};
 pub use memory::{DoesNotFit, KvPlan};
 pub use model_runner::ModelRunner;
+pub use rope::RopeLengths;
 pub use runner::{DeviceError, Launched, Meter, ModelLimits, Runner, Usage};
 pub use scripted::{Fault, Scripted};
 pub use threaded::Threaded;
