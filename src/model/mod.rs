@@ -26,7 +26,7 @@ mod threaded;
 pub use batch::{Batch, BlockCopy, Outputs, Row};
 pub use closed::Closed;
 pub use families::SUPPORTED;
-pub use load::{LoadError, LoadOptions, Loaded, Needs, load, needs, plan};
+pub use load::{BLOCK_SIZE, LoadError, LoadOptions, Loaded, Needs, load, needs, plan};
 pub use memory::{DoesNotFit, KvPlan};
 pub use model_runner::ModelRunner;
 pub use runner::{DeviceError, Launched, Meter, ModelLimits, Runner, Usage};
