@@ -3,6 +3,8 @@
 
 #[path = "hub/golden.rs"]
 mod golden;
+#[path = "hub/quantised.rs"]
+mod quantised;
 #[path = "hub/refused.rs"]
 mod refused;
 #[path = "hub/small.rs"]

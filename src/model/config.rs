@@ -1,4 +1,4 @@
-use crate::compute::{CacheDtype, CacheShape, NormKind};
+use crate::compute::{Activation, CacheDtype, CacheShape, NormKind};
 use crate::kv::CacheSpec;
 use crate::weights::{Checkpoint, CheckpointError};
 
@@ -24,6 +24,8 @@ pub(super) struct ModelConfig {
     pub(super) norm_plus_one: bool,
     /// Multiplies scores, where the file says so.
     pub(super) attention_scale: Option<f32>,
+    /// Of the feed-forward parts, where the file says so.
+    pub(super) activation: Option<Activation>,
     /// What each layer keeps of the past.
     pub(super) caches: Vec<CacheSpec>,
     /// Values (f32) of the state of a layer that keeps one.
@@ -133,6 +135,7 @@ impl ModelConfig {
             norm,
             norm_plus_one: false,
             attention_scale: file.f32(&key("attention.scale"))?,
+            activation: activation(file, &key("hidden_activation"))?,
             caches: vec![CacheSpec::Full; layers],
             state_len: 0,
             latent: None,
@@ -236,6 +239,36 @@ impl ModelConfig {
         }
     }
 
+    /// Tokens of the window that some layers see, where the file has one. A token sees itself at least.
+    pub(super) fn window_length(&self, file: &Checkpoint) -> Result<Option<usize>, ConfigError> {
+        let window = file.u64(&format!("{}.attention.sliding_window", self.architecture))?;
+        Ok(window.filter(|window| *window > 0).map(|window| usize::try_from(window).unwrap_or(usize::MAX)))
+    }
+
+    /// Whether each layer sees a window: as the file lists it, or all but every `period`-th where it
+    /// gives no other period.
+    pub(super) fn sliding_layers(&self, file: &Checkpoint, period: u64) -> Result<Vec<bool>, ConfigError> {
+        let key = format!("{}.attention.sliding_window_pattern", self.architecture);
+        if let Ok(Some(listed)) = file.bools(&key) {
+            return match listed.len() == self.layers {
+                true => Ok(listed),
+                false => {
+                    let problem = format!("the model has {} layers", self.layers);
+                    Err(bad(&key, format!("a list of {}", listed.len()), &problem))
+                }
+            };
+        }
+        let period = file.u64(&key)?.unwrap_or(period).max(1);
+        Ok((1..=self.layers as u64).map(|layer| !layer.is_multiple_of(period)).collect())
+    }
+
+    /// Those layers see `window` tokens, the others all.
+    pub(super) fn slide(&mut self, window: usize, layers: &[bool]) {
+        for (spec, _) in self.caches.iter_mut().zip(layers).filter(|(_, slides)| **slides) {
+            *spec = CacheSpec::Sliding { window };
+        }
+    }
+
     pub(super) fn qkv_rows(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
@@ -246,6 +279,17 @@ const MOST: usize = 1 << 24;
 
 pub(super) fn bad(key: &str, value: impl ToString, problem: &str) -> ConfigError {
     ConfigError::Value { key: key.to_owned(), value: value.to_string(), problem: problem.to_owned() }
+}
+
+/// By the names that transformers gives them, in a key of ours: GGUF's families have one each.
+fn activation(file: &Checkpoint, key: &str) -> Result<Option<Activation>, ConfigError> {
+    Ok(Some(match file.str(key)? {
+        None => return Ok(None),
+        Some("silu" | "swish") => Activation::Silu,
+        Some("gelu") => Activation::Gelu,
+        Some("gelu_new" | "gelu_fast" | "gelu_accurate" | "gelu_pytorch_tanh") => Activation::GeluTanh,
+        Some(other) => return Err(bad(key, other, "only silu and forms of gelu are supported")),
+    }))
 }
 
 /// Rows of the embedding matrix; the file's own `vocab_size` may be padded or missing.
@@ -282,6 +326,7 @@ mod tests {
             norm: NormKind::Rms,
             norm_plus_one: false,
             attention_scale: None,
+            activation: None,
             caches: vec![CacheSpec::Full],
             state_len: 0,
             latent: None,

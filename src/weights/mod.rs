@@ -27,8 +27,8 @@ pub use digest::{BadDigest, Digest};
 pub use dirs::ModelDirs;
 pub use encode::encode;
 pub use fetch::{
-    FetchError, FetchOptions, Phase, Progress, ProxySettings, SourceError, fetch, part_path, pip_command,
-    remove,
+    FetchError, FetchOptions, Phase, Progress, ProxySettings, Repository, SourceError, fetch,
+    fetch_repository, part_path, pip_command, remove,
 };
 pub use find::{Found, NotFound, Origin, find};
 pub use format::BlockFormat;

@@ -86,12 +86,22 @@ impl<'a, B: Backend> Loader<'a, B> {
         name: &str,
         len: usize,
     ) -> Result<Normalisation<B>, LoadError> {
-        let mut weight = self.values(&format!("{name}.weight"), len)?;
+        self.norm_of(config, name, &[len])
+    }
+
+    fn norm_of(
+        &mut self,
+        config: &ModelConfig,
+        name: &str,
+        dims: &[usize],
+    ) -> Result<Normalisation<B>, LoadError> {
+        let mut weight = self.values_of(&format!("{name}.weight"), dims)?;
         if config.norm_plus_one {
             weight.iter_mut().for_each(|w| *w += 1.0);
         }
         let weight = self.backend.upload(&weight)?;
-        Ok(Normalisation { weight, bias: self.bias(name, len)?, eps: config.eps, kind: config.norm })
+        let bias = self.bias(name, dims.iter().product())?;
+        Ok(Normalisation { weight, bias, eps: config.eps, kind: config.norm })
     }
 
     /// `None` where the file has none of that name.
@@ -138,11 +148,8 @@ impl<'a, B: Backend> Loader<'a, B> {
     pub(super) fn attention(&mut self, config: &ModelConfig, i: usize) -> Result<Attention<B>, LoadError> {
         let (dim, head_dim) = (config.dim, config.head_dim);
         let name = |part: &str| format!("blk.{i}.{part}");
-        let mut normed = |part: &str, loader: &mut Self| -> Result<Option<Normed<B>>, LoadError> {
-            let norm = loader.optional_norm(config, &name(part), head_dim)?;
-            Ok(norm.map(|norm| Normed { norm, over: Over::Head }))
-        };
-        let (query_norm, key_norm) = (normed("attn_q_norm", self)?, normed("attn_k_norm", self)?);
+        let query_norm = self.head_norm(config, &name("attn_q_norm"), config.heads)?;
+        let key_norm = self.head_norm(config, &name("attn_k_norm"), config.kv_heads)?;
         Ok(Attention {
             norm: self.optional_norm(config, &name("attn_norm"), dim)?,
             qkv: self.qkv(config, i)?,
@@ -160,6 +167,23 @@ impl<'a, B: Backend> Loader<'a, B> {
             sinks: None,
             rope: Some(0),
         })
+    }
+
+    /// Of queries or keys, where there is one; what it is over shows in the shape of its weights.
+    fn head_norm(
+        &mut self,
+        config: &ModelConfig,
+        name: &str,
+        heads: usize,
+    ) -> Result<Option<Normed<B>>, LoadError> {
+        let Some(info) = self.file.info(&format!("{name}.weight")) else { return Ok(None) };
+        let head_dim = config.head_dim;
+        let (over, dims) = match (info.row_len(), info.rows()) {
+            (_, 2..) => (Over::EachHead, vec![head_dim, heads]),
+            (len, _) if len > head_dim => (Over::Heads, vec![heads * head_dim]),
+            _ => (Over::Head, vec![head_dim]),
+        };
+        Ok(Some(Normed { norm: self.norm_of(config, name, &dims)?, over }))
     }
 
     /// Queries, keys and values: three tensors, or one that holds their rows one after the other.

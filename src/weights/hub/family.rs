@@ -2,7 +2,7 @@ use super::json::Json;
 use super::names::Table;
 use super::settings::Settings;
 use super::weights::Weights;
-use super::{deepseek, gemma3, lfm2, llama, mamba2, mixture, qwen, qwen_next};
+use super::{cohere, deepseek, gemma, gemma3, glm4, gpt2, gpt_neox, gpt_oss, lfm2, llama, mamba2, mixture, phi, phi3, qwen, qwen_next, starcoder2};
 use crate::weights::CheckpointError;
 
 /// How a family's folders are told in GGUF's keys and names, beyond what they have in common with most.
@@ -27,21 +27,32 @@ pub(super) fn no_recipes(_: &Json, _: &mut Weights) -> Result<(), CheckpointErro
 }
 
 /// All that we read, by model type.
+#[rustfmt::skip] // a line for each
 const FAMILIES: &[&Family] = &[
+    &cohere::FAMILY,
     &deepseek::FAMILY,
+    &gemma3::FAMILY,
+    &gemma::GEMMA,
+    &gemma::GEMMA2,
+    &glm4::FAMILY,
+    &gpt2::FAMILY,
+    &gpt_neox::FAMILY,
+    &gpt_oss::FAMILY,
+    &lfm2::FAMILY,
+    &llama::FAMILY,
+    &llama::MISTRAL,
+    &mamba2::FAMILY,
+    &mixture::GLM4,
     &mixture::MIXTRAL,
     &mixture::QWEN2,
     &mixture::QWEN3,
-    &mixture::GLM4,
-    &gemma3::FAMILY,
-    &llama::FAMILY,
-    &llama::MISTRAL,
+    &phi3::FAMILY,
+    &phi::FAMILY,
     &qwen::QWEN2,
     &qwen::QWEN3,
-    &lfm2::FAMILY,
-    &mamba2::FAMILY,
-    &qwen_next::QWEN3_NEXT,
     &qwen_next::QWEN3_5,
+    &qwen_next::QWEN3_NEXT,
+    &starcoder2::FAMILY,
 ];
 
 /// The family that a configuration names.

@@ -24,20 +24,32 @@ fn settings(config: &Json, settings: &mut Settings) -> Result<(), CheckpointErro
     settings.put_default("attention.layer_norm_rms_epsilon", 1e-6f32);
     settings.put_default("rope.freq_base", 1_000_000f32);
     settings.put_default("rope.freq_base_swa", 10_000f32);
-    // Families of one size divide by the width of a head, others not; the file says which.
+    put_scale(config, settings)?;
+    put_windows(config, 6, settings)
+}
+
+/// Families of one size divide by the width of a head, others not; the file says which.
+pub(super) fn put_scale(config: &Json, settings: &mut Settings) -> Result<(), CheckpointError> {
     let scalar = config.f32("query_pre_attn_scalar")?.unwrap_or(256.0);
     settings.put("attention.scale", 1.0 / scalar.sqrt());
+    Ok(())
+}
+
+/// One layer of `usual` is global, where the configuration does not say which are.
+pub(super) fn put_windows(config: &Json, usual: u64, settings: &mut Settings) -> Result<(), CheckpointError> {
     settings.put_default("attention.sliding_window", 4096u32);
-    if let Some(period) = period(config)? {
+    if let Some(period) = period(config, usual)? {
         settings.put("attention.sliding_window_pattern", u32::try_from(period).unwrap_or(u32::MAX));
     }
     Ok(())
 }
 
 /// Every how many layers one is global, where that is all there is to say.
-fn period(config: &Json) -> Result<Option<u64>, CheckpointError> {
+fn period(config: &Json, usual: u64) -> Result<Option<u64>, CheckpointError> {
     let Some(kinds) = config.strs("layer_types")? else {
-        return Ok(Some(config.u64_of(&["sliding_window_pattern", "_sliding_window_pattern"])?.unwrap_or(6)));
+        return Ok(Some(
+            config.u64_of(&["sliding_window_pattern", "_sliding_window_pattern"])?.unwrap_or(usual),
+        ));
     };
     let global = |layer: usize| kinds[layer] == "full_attention";
     let layers = layers(config)? as usize;

@@ -70,6 +70,10 @@ impl Json {
         self.get(name, "a whole number from 0", whole)
     }
 
+    pub fn i64(&self, name: &str) -> Result<Option<i64>, CheckpointError> {
+        self.get(name, "a whole number", Value::as_i64)
+    }
+
     pub fn f32(&self, name: &str) -> Result<Option<f32>, CheckpointError> {
         self.get(name, "a number", number)
     }

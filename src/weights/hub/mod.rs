@@ -23,12 +23,18 @@
 //! names and keys of its own.
 
 mod about;
+mod cohere;
 mod config;
 mod content;
 mod deepseek;
 mod dtype;
 mod family;
+mod gemma;
 mod gemma3;
+mod glm4;
+mod gpt2;
+mod gpt_neox;
+mod gpt_oss;
 mod index;
 mod item;
 mod json;
@@ -37,14 +43,18 @@ mod llama;
 mod mamba2;
 mod mixture;
 mod names;
+mod phi;
+mod phi3;
 mod quantised;
 mod qwen;
 mod qwen_next;
 mod rope;
 mod safetensors;
 mod settings;
+mod starcoder2;
 mod state;
 mod translate;
+mod usual;
 mod weights;
 
 pub(in crate::weights) use content::refuse_pickle;

@@ -4,7 +4,7 @@ use super::names::{self, matched};
 use crate::base::glob;
 use crate::weights::CheckpointError;
 use crate::weights::bytes::Bytes;
-use crate::weights::checkpoint::Source;
+use crate::weights::checkpoint::{Files, Source};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,6 +143,11 @@ impl Weights {
     pub(super) fn rename(&mut self, rename: impl Fn(&str) -> Option<String>) {
         let renamed = std::mem::take(&mut self.pending).into_iter();
         self.pending = renamed.map(|(name, item)| (rename(&name).unwrap_or(name), item)).collect();
+    }
+
+    /// As sources read them.
+    pub fn files(&self) -> &Files {
+        &self.files
     }
 
     /// The bytes of a tensor, for what has to be known before it is loaded.
