@@ -6,7 +6,7 @@ use crate::compute::cpu::{Cpu, Isa};
 use crate::compute::{Backend, DeviceError, Profiled, gpu};
 use crate::config::{Device, EngineSettings, Given, Origin};
 use crate::engine::{self, Opened};
-use crate::model::{self, DoesNotFit, LoadError, LoadOptions, Loaded};
+use crate::model::{self, BLOCK_SIZE, DoesNotFit, LoadError, LoadOptions, Loaded};
 use crate::protocol::{Failure, FailureKind, Handle, LoadStage, ModelInfo};
 use crate::script::{self, DeviceRow, GpuFacts, MemoryRow, Placement};
 use crate::text::{TextModel, VocabSpec};
@@ -139,6 +139,7 @@ impl Opening {
             kv_blocks: loaded.kv.blocks - 1,
             block_size: loaded.kv.block_size,
             kv_bytes_per_token: loaded.kv_bytes_per_token,
+            state_bytes: loaded.state_bytes,
             weights_bytes: loaded.weight_bytes as u64,
             load_ms: 0.0,
         })
@@ -208,7 +209,8 @@ pub fn instruction_set(settings: &EngineSettings) -> Result<Isa, DeviceError> {
 fn load_options(settings: &EngineSettings) -> LoadOptions {
     LoadOptions {
         max_model_len: settings.max_model_len,
-        block_size: settings.block_size,
+        block_size: settings.block_size.unwrap_or(BLOCK_SIZE),
+        longer_blocks: settings.block_size.is_none(),
         kv_cache_dtype: settings.kv_cache_dtype,
         kv_cache_bytes: settings.kv_cache_bytes,
         memory_utilization: settings.memory_utilization,

@@ -181,6 +181,30 @@ impl ModelConfig {
         layers * self.cache_shape(1, dtype).token_bytes() * self.cache_heads()
     }
 
+    /// The same, with what is left empty in blocks that are as long as a state.
+    pub(super) fn kv_bytes_per_token_in(&self, shape: &CacheShape) -> usize {
+        let layers = self.caches.iter().filter(|spec| **spec != CacheSpec::Recurrent).count();
+        (layers * shape.block_bytes()).div_ceil(shape.block_size)
+    }
+
+    /// How many tokens a block should have: keys and values take at least as much as a state, if such
+    /// blocks are possible, and as few as that allows. Where there are none, what is cached of a sequence
+    /// is its states after every block: few of them are to be made.
+    pub(super) fn block_size_for_states(&self, least: usize, dtype: CacheDtype) -> usize {
+        const MOST: usize = 256;
+        if self.state_len == 0 {
+            return least;
+        }
+        let tokens = match self.caches.iter().all(|spec| *spec == CacheSpec::Recurrent) {
+            true => MOST,
+            false => {
+                let shape = self.cache_shape(1, dtype);
+                shape.least_bytes.div_ceil((self.cache_heads() * shape.token_bytes()).max(1))
+            }
+        };
+        tokens.next_multiple_of(16).clamp(least.min(MOST), MOST)
+    }
+
     /// Heads of the cache: of latent vectors there is one for all.
     fn cache_heads(&self) -> usize {
         if self.latent.is_some() { 1 } else { self.kv_heads }
@@ -305,5 +329,22 @@ mod tests {
         for bytes in [CacheDtype::Int8, CacheDtype::Fp8] {
             assert_eq!(config.kv_bytes_per_token(bytes), 30 * 3 * 2 * (64 + 4));
         }
+    }
+
+    /// Qwen3-Next's shape: 2 MiB of state beside 2 KiB of keys and values a token; and LFM2-1.2B's.
+    #[test]
+    fn blocks_grow_to_the_size_of_a_state_where_there_is_one() {
+        let caches = vec![CacheSpec::Recurrent, CacheSpec::Full];
+        let hybrid = |kv_heads, head_dim, state_len| {
+            let config =
+                ModelConfig { caches: caches.clone(), kv_heads, head_dim, state_len, ..of_one_head() };
+            let tokens = config.block_size_for_states(16, CacheDtype::F16);
+            (tokens, config.kv_bytes_per_token_in(&config.cache_shape(tokens, CacheDtype::F16)))
+        };
+        let state = 32 * 128 * 128 + 3 * 8192;
+        assert_eq!(hybrid(2, 256, state), (256, (4 * state).div_ceil(256)));
+        assert_eq!(hybrid(8, 64, 2 * 2048), (16, 2048));
+        assert_eq!(hybrid(2, 16, 5000), (160, 128));
+        assert_eq!(of_one_head().block_size_for_states(16, CacheDtype::F16), 16);
     }
 }

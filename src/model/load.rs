@@ -15,10 +15,16 @@ use crate::parallel::Solo;
 use crate::protocol::{KvCacheDtype, MemoryPlan};
 use crate::weights::{BlockFormat, Checkpoint, CheckpointError, TensorInfo};
 
+/// Tokens of a block, where nobody asked for another size.
+pub const BLOCK_SIZE: usize = 16;
+
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     pub max_model_len: Option<usize>,
     pub block_size: usize,
+    /// Blocks may be longer than that, where those of keys and values would be much smaller than the states
+    /// of recurrent layers that lie in blocks of the same pool.
+    pub longer_blocks: bool,
     pub kv_cache_dtype: KvCacheDtype,
     pub kv_cache_bytes: Option<usize>,
     /// Most of the available memory that all of it may take.
@@ -35,7 +41,8 @@ impl Default for LoadOptions {
     fn default() -> Self {
         Self {
             max_model_len: None,
-            block_size: 16,
+            block_size: BLOCK_SIZE,
+            longer_blocks: false,
             kv_cache_dtype: KvCacheDtype::F16,
             kv_cache_bytes: None,
             memory_utilization: 0.9,
@@ -53,7 +60,10 @@ pub struct Loaded {
     pub layers: usize,
     pub trained_context_length: usize,
     pub weight_bytes: usize,
+    /// What blocks leave empty is counted.
     pub kv_bytes_per_token: usize,
+    /// States of one sequence, likewise.
+    pub state_bytes: usize,
     pub kv: KvPlan,
     pub memory: MemoryPlan,
 }
@@ -73,7 +83,6 @@ pub enum LoadError {
 /// How large the parts are.
 struct Sizes {
     config: ModelConfig,
-    dtype: CacheDtype,
     layout: CacheLayout,
     shape: CacheShape,
     bytes_per_block: usize,
@@ -166,13 +175,16 @@ impl Sizes {
             KvCacheDtype::Fp8 => CacheDtype::Fp8,
         };
         let layout = CacheLayout::new(&cache_specs(&config, options.hybrid_kv_cache));
-        let shape = config.cache_shape(options.block_size, dtype);
+        let block_size = match options.longer_blocks {
+            true => config.block_size_for_states(options.block_size, dtype),
+            false => options.block_size,
+        };
+        let shape = config.cache_shape(block_size, dtype);
         Ok(Self {
             bytes_per_block: layout.group_size * shape.block_bytes(),
             weights: weight_bytes(file, backend),
             workspace: model_runner::workspace_bytes(&config, options.max_batched_tokens, backend),
             config,
-            dtype,
             layout,
             shape,
         })
@@ -181,7 +193,7 @@ impl Sizes {
     fn wanted(&self, options: &LoadOptions, available: Option<usize>, host: Host) -> Wanted<'_> {
         Wanted {
             groups: &self.layout.groups,
-            block_size: options.block_size,
+            block_size: self.shape.block_size,
             block_bytes: self.bytes_per_block,
             chunk: options.max_batched_tokens,
             trained: self.config.context_length,
@@ -225,7 +237,7 @@ pub fn load<B: Backend>(
 ) -> Result<Loaded, LoadError> {
     let file = &for_device(file, &backend);
     let Plan { sizes, kv, memory } = Plan::new(file, &backend, options)?;
-    let Sizes { config, dtype, layout, shape, bytes_per_block, .. } = sizes;
+    let Sizes { config, layout, shape, bytes_per_block, .. } = sizes;
     let limits = ModelLimits {
         vocab_size: config.vocab_size,
         max_model_len: kv.max_model_len,
@@ -243,6 +255,7 @@ pub fn load<B: Backend>(
             kv.block_size,
             &layout,
             backend.cache_layout(),
+            shape.least_bytes,
         ),
     };
     let mut loader = Loader::new(file, backend, progress);
@@ -251,6 +264,7 @@ pub fn load<B: Backend>(
     loader.all_used()?;
     let weight_bytes = loader.size().bytes + loader.expert_size().bytes;
     let shape = CacheShape { blocks: kv.blocks, ..shape };
+    let state_groups = layout.groups.iter().filter(|spec| **spec == CacheSpec::Recurrent).count();
     let runner = ModelRunner::new(loader.backend, decoder, Box::new(Solo), &config, layout, shape, limits)?;
     Ok(Loaded {
         runner: Box::new(runner),
@@ -258,7 +272,8 @@ pub fn load<B: Backend>(
         layers: config.layers,
         trained_context_length: config.context_length,
         weight_bytes,
-        kv_bytes_per_token: config.kv_bytes_per_token(dtype),
+        kv_bytes_per_token: config.kv_bytes_per_token_in(&shape),
+        state_bytes: state_groups * bytes_per_block,
         kv,
         memory,
     })

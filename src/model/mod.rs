@@ -28,7 +28,7 @@ pub use batch::{Batch, BlockCopy, Outputs, Row};
 pub use closed::Closed;
 pub use facts::{Facts, facts, is_supported};
 pub use families::SUPPORTED;
-pub use load::{LoadError, LoadOptions, Loaded, Needs, encoded_for, load, needs, plan};
+pub use load::{BLOCK_SIZE, LoadError, LoadOptions, Loaded, Needs, encoded_for, load, needs, plan};
 pub use memory::{DoesNotFit, KvPlan};
 pub use model_runner::ModelRunner;
 pub use rope::RopeLengths;
