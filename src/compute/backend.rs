@@ -137,6 +137,23 @@ pub trait Backend: Send + Sized + 'static {
         rows: usize,
     ) -> Result<()>;
 
+    /// `out[t, h, to] = x[t, h, from]`
+    fn copy_heads(
+        &mut self,
+        out: (&mut Self::Buf, HeadColumns),
+        x: (&Self::Buf, HeadColumns),
+        rows: usize,
+        heads: usize,
+    ) -> Result<()> {
+        let of = |at: HeadColumns, head| {
+            let first = at.first + head * at.step;
+            Columns { first, len: at.len, stride: at.stride }
+        };
+        let ((out, to), (x, from)) = (out, x);
+        (0..heads)
+            .try_for_each(|head| self.copy_columns((&mut *out, of(to, head)), (x, of(from, head)), rows))
+    }
+
     /// `x[t, at] *= by(gate[t, from])`; one column of the gate serves all of a row's.
     fn multiply_columns(
         &mut self,

@@ -1,4 +1,4 @@
-use crate::compute::{CacheDtype, CacheShape, NormKind};
+use crate::compute::{Activation, CacheDtype, CacheShape, NormKind};
 use crate::kv::CacheSpec;
 use crate::weights::{Checkpoint, CheckpointError};
 
@@ -24,6 +24,8 @@ pub(super) struct ModelConfig {
     pub(super) norm_plus_one: bool,
     /// Multiplies scores, where the file says so.
     pub(super) attention_scale: Option<f32>,
+    /// Of the feed-forward parts, where the file says so.
+    pub(super) activation: Option<Activation>,
     /// What each layer keeps of the past.
     pub(super) caches: Vec<CacheSpec>,
     /// Values (f32) of the state of a layer that keeps one.
@@ -69,15 +71,17 @@ impl ModelConfig {
                 _ => Err(bad(&key(name), value, &format!("from 1 to {MOST} is possible"))),
             }
         };
+        // Models without attention say that they have no heads.
         let whole_or = |name: &str, or: usize| match file.u64(&key(name))? {
+            None | Some(0) => Ok(or),
             Some(_) => whole(name),
-            None => Ok(or),
         };
         let (dim, heads) = (whole("embedding_length")?, whole_or("attention.head_count", 1)?);
-        let kv_heads = match file.u64(&key("attention.head_count_kv"))? {
-            Some(_) => whole("attention.head_count_kv")?,
-            None => heads,
-        };
+        let layers = whole("block_count")?;
+        // Layers without attention have none.
+        let most = |heads: Vec<u32>| heads.into_iter().max().filter(|heads| *heads > 0);
+        let kv_heads = file.per_layer(&key("attention.head_count_kv"), layers)?.and_then(most);
+        let kv_heads = kv_heads.map_or(heads, |heads| heads as usize);
         if heads % kv_heads != 0 {
             return Err(bad(
                 &key("attention.head_count_kv"),
@@ -92,8 +96,10 @@ impl ModelConfig {
                 return Err(bad(&key("embedding_length"), dim, &format!("not a multiple of {heads} heads")));
             }
         };
+        // A latent cache has values of a size of their own.
         if let Some(value) = file.u64(&key("attention.value_length"))?
             && value != head_dim as u64
+            && file.value(&key("attention.kv_lora_rank")).is_none()
         {
             return Err(bad(&key("attention.value_length"), value, &format!("keys have {head_dim}")));
         }
@@ -111,7 +117,6 @@ impl ModelConfig {
                 &format!("a head has {head_dim} elements"),
             ));
         }
-        let layers = whole("block_count")?;
         let feed_forward = whole_or("feed_forward_length", 1)?;
         let (norm, eps) = match file.f32(&key("attention.layer_norm_epsilon"))? {
             Some(eps) => (NormKind::Layer, eps),
@@ -130,6 +135,7 @@ impl ModelConfig {
             norm,
             norm_plus_one: false,
             attention_scale: file.f32(&key("attention.scale"))?,
+            activation: activation(file, &key("hidden_activation"))?,
             caches: vec![CacheSpec::Full; layers],
             state_len: 0,
             latent: None,
@@ -144,6 +150,26 @@ impl ModelConfig {
             rope_scaling: rope_scaling(file, &architecture)?,
             architecture,
         })
+    }
+
+    /// Layers that have no key heads keep a state instead of keys and values.
+    pub(super) fn recurrent_where_no_heads(&mut self, file: &Checkpoint) -> Result<(), ConfigError> {
+        let key = format!("{}.attention.head_count_kv", self.architecture);
+        let heads = file.per_layer(&key, self.layers)?.unwrap_or_default();
+        for (spec, _) in self.caches.iter_mut().zip(heads).filter(|(_, heads)| *heads == 0) {
+            *spec = CacheSpec::Recurrent;
+        }
+        Ok(())
+    }
+
+    /// A dimension that the family needs, under `{architecture}.`.
+    pub(super) fn whole(&self, file: &Checkpoint, name: &str) -> Result<usize, ConfigError> {
+        let key = format!("{}.{name}", self.architecture);
+        let value = file.require_u64(&key)?;
+        match usize::try_from(value) {
+            Ok(value) if (1..=MOST).contains(&value) => Ok(value),
+            _ => Err(bad(&key, value, &format!("from 1 to {MOST} is possible"))),
+        }
     }
 
     /// Angle per position of each rotated pair: `base^(-2i / dims)`, divided by a factor for each
@@ -189,6 +215,36 @@ impl ModelConfig {
         }
     }
 
+    /// Tokens of the window that some layers see, where the file has one. A token sees itself at least.
+    pub(super) fn window_length(&self, file: &Checkpoint) -> Result<Option<usize>, ConfigError> {
+        let window = file.u64(&format!("{}.attention.sliding_window", self.architecture))?;
+        Ok(window.filter(|window| *window > 0).map(|window| usize::try_from(window).unwrap_or(usize::MAX)))
+    }
+
+    /// Whether each layer sees a window: as the file lists it, or all but every `period`-th where it
+    /// gives no other period.
+    pub(super) fn sliding_layers(&self, file: &Checkpoint, period: u64) -> Result<Vec<bool>, ConfigError> {
+        let key = format!("{}.attention.sliding_window_pattern", self.architecture);
+        if let Ok(Some(listed)) = file.bools(&key) {
+            return match listed.len() == self.layers {
+                true => Ok(listed),
+                false => {
+                    let problem = format!("the model has {} layers", self.layers);
+                    Err(bad(&key, format!("a list of {}", listed.len()), &problem))
+                }
+            };
+        }
+        let period = file.u64(&key)?.unwrap_or(period).max(1);
+        Ok((1..=self.layers as u64).map(|layer| !layer.is_multiple_of(period)).collect())
+    }
+
+    /// Those layers see `window` tokens, the others all.
+    pub(super) fn slide(&mut self, window: usize, layers: &[bool]) {
+        for (spec, _) in self.caches.iter_mut().zip(layers).filter(|(_, slides)| **slides) {
+            *spec = CacheSpec::Sliding { window };
+        }
+    }
+
     pub(super) fn qkv_rows(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
@@ -199,6 +255,17 @@ const MOST: usize = 1 << 24;
 
 pub(super) fn bad(key: &str, value: impl ToString, problem: &str) -> ConfigError {
     ConfigError::Value { key: key.to_owned(), value: value.to_string(), problem: problem.to_owned() }
+}
+
+/// By the names that transformers gives them, in a key of ours: GGUF's families have one each.
+fn activation(file: &Checkpoint, key: &str) -> Result<Option<Activation>, ConfigError> {
+    Ok(Some(match file.str(key)? {
+        None => return Ok(None),
+        Some("silu" | "swish") => Activation::Silu,
+        Some("gelu") => Activation::Gelu,
+        Some("gelu_new" | "gelu_fast" | "gelu_accurate" | "gelu_pytorch_tanh") => Activation::GeluTanh,
+        Some(other) => return Err(bad(key, other, "only silu and forms of gelu are supported")),
+    }))
 }
 
 /// Rows of the embedding matrix; the file's own `vocab_size` may be padded or missing.
@@ -235,6 +302,7 @@ mod tests {
             norm: NormKind::Rms,
             norm_plus_one: false,
             attention_scale: None,
+            activation: None,
             caches: vec![CacheSpec::Full],
             state_len: 0,
             latent: None,

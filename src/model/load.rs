@@ -232,7 +232,7 @@ pub fn load<B: Backend>(
     let family = family::<B>(&config.architecture).expect("its sizes are known");
     let decoder = (family.load)(&mut loader, &config)?;
     loader.all_used()?;
-    let weight_bytes = loader.size().bytes;
+    let weight_bytes = loader.size().bytes + loader.expert_size().bytes;
     let shape = CacheShape { blocks: kv.blocks, ..shape };
     let runner = ModelRunner::new(loader.backend, decoder, Box::new(Solo), &config, layout, shape, limits)?;
     Ok(Loaded {

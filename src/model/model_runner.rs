@@ -3,11 +3,11 @@
 use super::config::{ModelConfig, Widths};
 use super::device_draw::{self, Places, RowMemory, device_row};
 use super::groups::CacheLayout;
-use super::layers::{Buffers, Decoder, Pass};
+use super::layers::{Buffers, Decoder, Mixture, Pass};
 use super::{Batch, Launched, Meter, ModelLimits, Row, Runner, Usage};
 use crate::compute::draw::DrawRow;
 use crate::compute::{
-    self, Backend, CacheShape, Capacity, DeviceError, Result, RopeTable, Span, Spent, Step,
+    self, Backend, CacheShape, Capacity, DeviceError, MatrixSize, Result, RopeTable, Span, Spent, Step,
 };
 use crate::kv::{BlockId, CacheSpec};
 use crate::parallel::Communicator;
@@ -37,10 +37,18 @@ pub struct ModelRunner<B: Backend> {
     usage: Usage,
     /// Windows of the layers, and how many have it.
     windows: Vec<(Option<usize>, usize)>,
+    mixtures: Vec<MixtureSize>,
     /// One token's keys and values in one layer.
     kv_bytes: usize,
     /// A product with a key and one with a value, in every head of a layer.
     flops_per_past_token: usize,
+}
+
+/// Experts of a layer: all their matrices, how many they are, and how many a token sees.
+struct MixtureSize {
+    all: MatrixSize,
+    experts: usize,
+    top: usize,
 }
 
 /// Outputs whose logits are made at a time: those from `first` on, or all.
@@ -91,6 +99,7 @@ impl<B: Backend> ModelRunner<B> {
                 None => windows.push((window, 1)),
             }
         }
+        let mixtures = decoder.mixtures().map(|mixture| mixture_size(&backend, mixture)).collect();
         Ok(Self {
             ropes,
             hidden: backend.alloc(limits.max_outputs * dim)?,
@@ -110,6 +119,7 @@ impl<B: Backend> ModelRunner<B> {
             drawing: Drawing::default(),
             usage: Usage::default(),
             windows,
+            mixtures,
             kv_bytes: shape.kv_heads * shape.token_bytes(),
             flops_per_past_token: 4 * config.heads * config.head_dim,
         })
@@ -251,6 +261,12 @@ impl<B: Backend> ModelRunner<B> {
         let size = self.decoder.size;
         self.usage.bytes_read += size.bytes as u64;
         self.usage.flops += (2 * size.weights * batch.tokens.len()) as u64;
+        for MixtureSize { all, experts, top } in &self.mixtures {
+            // Each token's may be others, until all are read.
+            let pairs = batch.tokens.len() * top;
+            self.usage.bytes_read += (all.bytes / experts * pairs.min(*experts)) as u64;
+            self.usage.flops += (2 * all.weights / experts * pairs) as u64;
+        }
         for (window, layers) in &self.windows {
             let window = window.unwrap_or(usize::MAX);
             for row in &batch.rows {
@@ -261,6 +277,12 @@ impl<B: Backend> ModelRunner<B> {
             }
         }
     }
+}
+
+fn mixture_size<B: Backend>(backend: &B, mixture: &Mixture<B>) -> MixtureSize {
+    let mut all = MatrixSize::default();
+    [&mixture.gate, &mixture.up, &mixture.down].into_iter().for_each(|w| all += backend.matrix_size(w));
+    MixtureSize { all, experts: mixture.rule.experts, top: mixture.rule.top }
 }
 
 fn device_limits(found: compute::Limits) -> DeviceLimits {

@@ -11,6 +11,7 @@ mod matrix;
 mod pin;
 mod pool;
 mod project;
+mod recurrent;
 mod rows;
 mod shared;
 mod simd;
@@ -53,6 +54,7 @@ pub struct Cpu {
     /// One for each thread, as desks are.
     benches: Vec<Bench>,
     desks: Vec<Desk>,
+    recurrent: Vec<recurrent::Bench>,
     partials: Vec<f32>,
     pieces: Vec<attend::Piece>,
 }
@@ -81,6 +83,7 @@ impl Cpu {
             quantized: Quantized::default(),
             benches: vec![Bench::new(); threads],
             desks: vec![Desk::new(); threads],
+            recurrent: vec![recurrent::Bench::default(); threads],
             partials: Vec::new(),
             pieces: Vec::new(),
         }
@@ -252,7 +255,8 @@ impl Backend for Cpu {
         convolution: &Convolution<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        let (x, columns) = x;
+        self.convolve_spans((x, columns), spans, convolution, state)
     }
 
     fn delta_rule(
@@ -264,7 +268,7 @@ impl Backend for Cpu {
         rule: &DeltaRule<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        self.delta_rule_spans(out, x, gates, spans, rule, state)
     }
 
     fn scan(
@@ -276,7 +280,7 @@ impl Backend for Cpu {
         scan: &Scan<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        self.scan_spans(out, x, dt, spans, scan, state)
     }
 
     fn add_norm(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, rows: usize, norm: Norm<Self>) -> Result<()> {

@@ -1,5 +1,6 @@
 use super::super::bytes::Bytes;
-use crate::weights::{BlockFormat, decode, encode};
+use crate::weights::BlockFormat;
+use crate::weights::recode::{can_encode, recode};
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
@@ -53,10 +54,8 @@ impl Source {
             }
             Source::Made(make) => make(files).map(Cow::Owned),
             Source::Encoded { of, from, to } => {
-                let blocks = of.read(files)?;
-                let mut weights = vec![0.0; blocks.len() / from.block_bytes() * from.block_len()];
-                decode(*from, &blocks, &mut weights);
-                Ok(Cow::Owned(encode(*to, &weights)))
+                can_encode(*to)?;
+                recode(&of.read(files)?, *from, *to, None).map(Cow::Owned)
             }
         }
     }

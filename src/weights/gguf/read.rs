@@ -3,7 +3,7 @@ use super::split::{self, Part};
 use crate::weights::BlockFormat;
 use crate::weights::bytes::Bytes;
 use crate::weights::checkpoint::{
-    Checkpoint, CheckpointError, Contents, Kind, Source, TensorInfo, UnsupportedTensor,
+    Checkpoint, CheckpointError, Contents, Kind, Origin, Source, TensorInfo, UnsupportedTensor,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -43,6 +43,7 @@ fn read_version(path: &Path, file: Bytes, version: u32) -> Result<Checkpoint, Ch
         metadata: header.metadata,
         tensors,
         unsupported,
+        origin: Origin::default(),
     }))
 }
 

@@ -1,4 +1,9 @@
-use super::config::ModelConfig;
+mod mixture;
+mod state;
+
+pub(super) use mixture::MixtureConfig;
+
+use super::config::{ConfigError, ModelConfig};
 use super::layers::{Attention, Dense, Embedding, Gated, Head, Normalisation, Normed, RowParallel};
 use super::load::LoadError;
 use crate::compute::{Activation, Backend, MatrixSize, Over};
@@ -13,6 +18,7 @@ pub(super) struct Loader<'a, B: Backend> {
     done: u64,
     total: u64,
     size: MatrixSize,
+    expert_size: MatrixSize,
     /// Names of the tensors that found their place.
     used: HashSet<String>,
 }
@@ -21,16 +27,44 @@ impl<'a, B: Backend> Loader<'a, B> {
     pub(super) fn new(file: &'a Checkpoint, backend: B, progress: &'a dyn Fn(u64, u64)) -> Self {
         file.advise_sequential();
         let total = file.tensors().map(|t| t.bytes as u64).sum();
-        Self { file, backend, progress, done: 0, total, size: MatrixSize::default(), used: HashSet::new() }
+        Self {
+            file,
+            backend,
+            progress,
+            done: 0,
+            total,
+            size: MatrixSize::default(),
+            expert_size: MatrixSize::default(),
+            used: HashSet::new(),
+        }
     }
 
     pub(super) fn file(&self) -> &'a Checkpoint {
         self.file
     }
 
+    /// What a family reads once more of the settings.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&Checkpoint) -> Result<T, ConfigError>,
+    ) -> Result<T, LoadError> {
+        read(self.file).map_err(|error| match error {
+            ConfigError::File(error) => LoadError::File(error),
+            value => LoadError::Unsupported {
+                file: self.file.path().display().to_string(),
+                problem: value.to_string(),
+            },
+        })
+    }
+
     /// Of the matrices loaded so far, as the device holds them.
     pub(super) fn size(&self) -> MatrixSize {
         self.size
+    }
+
+    /// Of the experts' matrices, which [`Self::size`] leaves out.
+    pub(super) fn expert_size(&self) -> MatrixSize {
+        self.expert_size
     }
 
     /// A tensor that no part asked for would be left out of the model in silence: its output would
@@ -52,12 +86,22 @@ impl<'a, B: Backend> Loader<'a, B> {
         name: &str,
         len: usize,
     ) -> Result<Normalisation<B>, LoadError> {
-        let mut weight = self.values(&format!("{name}.weight"), len)?;
+        self.norm_of(config, name, &[len])
+    }
+
+    fn norm_of(
+        &mut self,
+        config: &ModelConfig,
+        name: &str,
+        dims: &[usize],
+    ) -> Result<Normalisation<B>, LoadError> {
+        let mut weight = self.values_of(&format!("{name}.weight"), dims)?;
         if config.norm_plus_one {
             weight.iter_mut().for_each(|w| *w += 1.0);
         }
         let weight = self.backend.upload(&weight)?;
-        Ok(Normalisation { weight, bias: self.bias(name, len)?, eps: config.eps, kind: config.norm })
+        let bias = self.bias(name, dims.iter().product())?;
+        Ok(Normalisation { weight, bias, eps: config.eps, kind: config.norm })
     }
 
     /// `None` where the file has none of that name.
@@ -82,12 +126,17 @@ impl<'a, B: Backend> Loader<'a, B> {
 
     /// The projection to the vocabulary is the embedding matrix where the file has none of its own.
     pub(super) fn head(&mut self, config: &ModelConfig) -> Result<Head<B>, LoadError> {
+        self.head_after(config, "output_norm")
+    }
+
+    /// The same, where the last normalisation has another name.
+    pub(super) fn head_after(&mut self, config: &ModelConfig, norm: &str) -> Result<Head<B>, LoadError> {
         let own = self.file.info("output.weight").is_some();
         let name = if own { "output.weight" } else { "token_embd.weight" };
         Ok(Head {
             weight: self.matrix(&[(name.to_owned(), config.vocab_size)], config.dim)?,
             bias: self.bias("output", config.vocab_size)?,
-            norm: self.norm(config, "output_norm", config.dim)?,
+            norm: self.norm(config, norm, config.dim)?,
             scale: 1.0,
             soft_cap: None,
             vocab: config.vocab_size,
@@ -99,11 +148,8 @@ impl<'a, B: Backend> Loader<'a, B> {
     pub(super) fn attention(&mut self, config: &ModelConfig, i: usize) -> Result<Attention<B>, LoadError> {
         let (dim, head_dim) = (config.dim, config.head_dim);
         let name = |part: &str| format!("blk.{i}.{part}");
-        let mut normed = |part: &str, loader: &mut Self| -> Result<Option<Normed<B>>, LoadError> {
-            let norm = loader.optional_norm(config, &name(part), head_dim)?;
-            Ok(norm.map(|norm| Normed { norm, over: Over::Head }))
-        };
-        let (query_norm, key_norm) = (normed("attn_q_norm", self)?, normed("attn_k_norm", self)?);
+        let query_norm = self.head_norm(config, &name("attn_q_norm"), config.heads)?;
+        let key_norm = self.head_norm(config, &name("attn_k_norm"), config.kv_heads)?;
         Ok(Attention {
             norm: self.optional_norm(config, &name("attn_norm"), dim)?,
             qkv: self.qkv(config, i)?,
@@ -121,6 +167,23 @@ impl<'a, B: Backend> Loader<'a, B> {
             sinks: None,
             rope: Some(0),
         })
+    }
+
+    /// Of queries or keys, where there is one; what it is over shows in the shape of its weights.
+    fn head_norm(
+        &mut self,
+        config: &ModelConfig,
+        name: &str,
+        heads: usize,
+    ) -> Result<Option<Normed<B>>, LoadError> {
+        let Some(info) = self.file.info(&format!("{name}.weight")) else { return Ok(None) };
+        let head_dim = config.head_dim;
+        let (over, dims) = match (info.row_len(), info.rows()) {
+            (_, 2..) => (Over::EachHead, vec![head_dim, heads]),
+            (len, _) if len > head_dim => (Over::Heads, vec![heads * head_dim]),
+            _ => (Over::Head, vec![head_dim]),
+        };
+        Ok(Some(Normed { norm: self.norm_of(config, name, &dims)?, over }))
     }
 
     /// Queries, keys and values: three tensors, or one that holds their rows one after the other.
@@ -228,9 +291,13 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     pub(super) fn values(&mut self, name: &str, len: usize) -> Result<Vec<f32>, LoadError> {
+        self.values_of(name, &[len])
+    }
+
+    fn values_of(&mut self, name: &str, dims: &[usize]) -> Result<Vec<f32>, LoadError> {
         let tensor = self.file.tensor(name)?;
-        self.check(&tensor, &[len])?;
-        let mut values = vec![0.0; len];
+        self.check(&tensor, dims)?;
+        let mut values = vec![0.0; dims.iter().product()];
         decode(tensor.info.format, &tensor.data, &mut values);
         tensor.release(0..1);
         self.count(&[tensor]);
@@ -246,6 +313,14 @@ impl<'a, B: Backend> Loader<'a, B> {
             tensors.push(tensor);
         }
         self.stacked(tensors)
+    }
+
+    /// The same of experts, of which a pass reads some.
+    fn stacked_experts(&mut self, tensors: Vec<Tensor<'a>>) -> Result<B::Matrix, LoadError> {
+        let matrix = self.backend.matrix(&tensors)?;
+        self.expert_size += self.backend.matrix_size(&matrix);
+        self.count(&tensors);
+        Ok(matrix)
     }
 
     /// Tensors, or parts of them, whose shapes are checked: their rows one after the other.
