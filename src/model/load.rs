@@ -9,7 +9,7 @@ use super::memory::{DoesNotFit, Host, Wanted};
 use super::model_runner::{self, ModelRunner};
 use super::{KvPlan, ModelLimits, Runner};
 use crate::base::Memory;
-use crate::compute::{Backend, CacheDtype, CacheShape, DeviceError};
+use crate::compute::{Backend, CacheDtype, CacheShape, DeviceError, Need};
 use crate::kv::CacheSpec;
 use crate::parallel::Solo;
 use crate::protocol::{KvCacheDtype, MemoryPlan};
@@ -180,6 +180,7 @@ impl Sizes {
             false => options.block_size,
         };
         let shape = config.cache_shape(block_size, dtype);
+        needs_of(&config, shape).iter().try_for_each(|need| backend.supports(need))?;
         Ok(Self {
             bytes_per_block: layout.group_size * shape.block_bytes(),
             weights: weight_bytes(file, backend),
@@ -277,6 +278,14 @@ pub fn load<B: Backend>(
         kv,
         memory,
     })
+}
+
+/// What its layers ask of a device.
+fn needs_of(config: &ModelConfig, shape: CacheShape) -> Vec<Need> {
+    let (states, pasts): (Vec<CacheSpec>, Vec<_>) =
+        config.caches.iter().partition(|spec| **spec == CacheSpec::Recurrent);
+    let attention = (!pasts.is_empty()).then_some(Need::Attention(shape));
+    attention.into_iter().chain((!states.is_empty()).then_some(Need::States)).collect()
 }
 
 /// One kind for all, where caches are not to be hybrid: a window's layers then keep everything.
