@@ -16,6 +16,7 @@ mod gguf;
 mod hub;
 mod list;
 mod names;
+mod quantize;
 mod recode;
 mod summary;
 mod writer;
@@ -35,6 +36,10 @@ pub use format::BlockFormat;
 pub use gguf::{Array, GgmlType, Value, ValueType};
 pub use list::{Listed, list};
 pub use names::BadName;
+pub use quantize::{
+    FolderFormat, LayerLoss, Losses, QuantizeError, Quantized, TensorLoss, fallback, measure, write_folder,
+    write_gguf,
+};
 pub use recode::Loss;
 pub use summary::{FormatShare, Summary};
 pub use writer::{GgufWriter, MetaValue};
