@@ -6,13 +6,14 @@ use super::identity::cache_identity;
 use super::layers::{Embedding, FeedForward, Head, RmsNorm, RowParallel};
 use super::memory::{DoesNotFit, Host, Wanted};
 use super::model_runner::{self, ModelRunner};
+use super::quantize::quantized;
 use super::{KvPlan, ModelLimits, Runner, gemma3, llama, qwen2};
 use crate::base::Memory;
 use crate::compute::{Activation, Backend, CacheDtype, CacheShape, DeviceError, MatrixSize, RopeStyle};
 use crate::kv::CacheSpec;
 use crate::parallel::Solo;
-use crate::protocol::{KvCacheDtype, MemoryPlan};
-use crate::weights::{BlockFormat, Checkpoint, CheckpointError, Tensor, TensorInfo, decode};
+use crate::protocol::{KvCacheDtype, MemoryPlan, WeightFormat};
+use crate::weights::{BlockFormat, Checkpoint, CheckpointError, LayerLoss, Tensor, TensorInfo, decode};
 use std::collections::HashSet;
 
 /// Families by the name that files give them (`general.architecture`).
@@ -32,6 +33,8 @@ pub struct LoadOptions {
     /// Layers with a window keep only what it shows, in cache groups of their own. Without, every layer
     /// keeps everything, in one group (vLLM's `disable_hybrid_kv_cache_manager`).
     pub hybrid_kv_cache: bool,
+    /// What the matrices are encoded as on their way; `None` is as they are.
+    pub quantize: Option<WeightFormat>,
 }
 
 impl Default for LoadOptions {
@@ -45,6 +48,7 @@ impl Default for LoadOptions {
             host_kv_bytes: 0,
             max_batched_tokens: 512,
             hybrid_kv_cache: true,
+            quantize: None,
         }
     }
 }
@@ -59,6 +63,8 @@ pub struct Loaded {
     pub kv_bytes_per_token: usize,
     pub kv: KvPlan,
     pub memory: MemoryPlan,
+    /// What the layers lost, where they were quantised.
+    pub losses: Vec<LayerLoss>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +112,8 @@ pub fn needs(
     options: &LoadOptions,
     context: usize,
 ) -> Result<Needs, LoadError> {
-    let sizes = Sizes::new(&for_device(file, backend), backend, options)?;
+    let (file, _) = quantized(file, options.quantize);
+    let sizes = Sizes::new(&for_device(&file, backend), backend, options)?;
     let context = context.min(sizes.config.context_length);
     let host = if backend.own_memory() { Host::Apart { available: None } } else { Host::Same };
     Ok(Needs { bytes: sizes.wanted(options, None, host).least(context), context })
@@ -118,7 +125,8 @@ pub fn plan(
     backend: &impl Backend,
     options: &LoadOptions,
 ) -> Result<(KvPlan, MemoryPlan), LoadError> {
-    Plan::new(&for_device(file, backend), backend, options).map(|plan| (plan.kv, plan.memory))
+    let (file, _) = quantized(file, options.quantize);
+    Plan::new(&for_device(&file, backend), backend, options).map(|plan| (plan.kv, plan.memory))
 }
 
 impl Plan {
@@ -211,7 +219,8 @@ pub fn load<B: Backend>(
     options: &LoadOptions,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Loaded, LoadError> {
-    let file = &for_device(file, &backend);
+    let (file, losses) = quantized(file, options.quantize);
+    let file = &for_device(&file, &backend);
     let Plan { sizes, kv, memory } = Plan::new(file, &backend, options)?;
     let Sizes { config, dtype, layout, shape, bytes_per_block, .. } = sizes;
     let limits = ModelLimits {
@@ -251,6 +260,7 @@ pub fn load<B: Backend>(
         kv_bytes_per_token: config.kv_bytes_per_token(dtype),
         kv,
         memory,
+        losses: losses.map(|losses| losses.layers()).unwrap_or_default(),
     })
 }
 
