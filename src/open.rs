@@ -10,7 +10,7 @@ use crate::model::{self, BLOCK_SIZE, DoesNotFit, LoadError, LoadOptions, Loaded}
 use crate::protocol::{Failure, FailureKind, Handle, LoadStage, ModelInfo};
 use crate::script::{self, DeviceRow, GpuFacts, MemoryRow, Placement};
 use crate::text::{HubError, HubFiles, TextModel, VocabSpec};
-use crate::weights::{Checkpoint, CheckpointError, Found, ReasoningHint, Summary};
+use crate::weights::{Checkpoint, CheckpointError, Found, LayerLoss, ReasoningHint, Summary};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -125,7 +125,12 @@ impl Opening {
             path: self.path.display().to_string(),
             architecture: loaded.architecture.clone(),
             parameters: summary.parameters,
-            quantization: summary.formats.first().map_or("", |share| share.format).to_owned(),
+            quantization: match loaded.losses.first() {
+                Some(layer) => layer.worst.to.name(),
+                None => summary.formats.first().map_or("", |share| share.format),
+            }
+            .to_owned(),
+            quantized: self.quantized(&summary, &loaded.losses),
             file_bytes: summary.file_bytes,
             layers: loaded.layers,
             vocab_size: loaded.runner.limits().vocab_size,
@@ -143,6 +148,18 @@ impl Opening {
             weights_bytes: loaded.weight_bytes as u64,
             load_ms: 0.0,
         })
+    }
+
+    /// As what the matrices were encoded, and with what error, if they were: mean of all layers, and the worst.
+    fn quantized(&self, summary: &Summary, losses: &[LayerLoss]) -> Option<String> {
+        let format = self.settings.quantize?;
+        let found = summary.formats.first().map_or("", |share| share.format);
+        let Some(worst) = losses.iter().max_by(|a, b| a.worst.error.total_cmp(&b.worst.error)) else {
+            return Some(format!("left as {found}: nothing takes more bits than {format}"));
+        };
+        let mean = losses.iter().map(|layer| layer.mean).sum::<f64>() / losses.len() as f64;
+        let (mean, most, name) = (100.0 * mean, 100.0 * worst.worst.error, &worst.worst.name);
+        Some(format!("{format} of {found}, error {mean:.2} %, most {most:.2} % in {name}"))
     }
 }
 
@@ -217,6 +234,7 @@ fn load_options(settings: &EngineSettings) -> LoadOptions {
         host_kv_bytes: settings.host_kv_bytes,
         max_batched_tokens: settings.scheduler.max_num_batched_tokens,
         hybrid_kv_cache: true,
+        quantize: settings.quantize,
     }
 }
 
