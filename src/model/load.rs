@@ -13,7 +13,7 @@ use crate::base::Memory;
 use crate::compute::{Backend, CacheDtype, CacheShape, DeviceError, Need};
 use crate::kv::CacheSpec;
 use crate::parallel::Solo;
-use crate::protocol::{KvCacheDtype, MemoryPlan};
+use crate::protocol::{KvCacheDtype, MemoryPlan, WeightFormat};
 use crate::weights::{BlockFormat, Checkpoint, CheckpointError, LayerLoss, TensorInfo};
 
 /// Tokens of a block, where nobody asked for another size.
@@ -179,6 +179,7 @@ impl Sizes {
         let dtype = match options.kv_cache_dtype {
             KvCacheDtype::F16 => CacheDtype::F16,
             KvCacheDtype::Bf16 => CacheDtype::Bf16,
+            KvCacheDtype::F32 => CacheDtype::F32,
             KvCacheDtype::Int8 => CacheDtype::Int8,
             KvCacheDtype::Fp8 => CacheDtype::Fp8,
         };
