@@ -230,6 +230,7 @@ pub fn load<B: Backend>(
         num_blocks: kv.blocks,
         bytes_per_block,
         groups: layout.groups.clone(),
+        rope_lengths: config.rope_scaling.lengths(),
         cache_identity: cache_identity(
             file,
             &config.architecture,

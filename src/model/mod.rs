@@ -29,6 +29,7 @@ pub use families::SUPPORTED;
 pub use load::{BLOCK_SIZE, LoadError, LoadOptions, Loaded, Needs, load, needs, plan};
 pub use memory::{DoesNotFit, KvPlan};
 pub use model_runner::ModelRunner;
+pub use rope::RopeLengths;
 pub use runner::{DeviceError, Launched, Meter, ModelLimits, Runner, Usage};
 pub use scripted::{Fault, Scripted};
 pub use threaded::Threaded;

@@ -342,8 +342,10 @@ impl<B: Backend> Runner for ModelRunner<B> {
         let spans: Vec<Vec<Span>> =
             (0..groups).map(|group| batch.rows.iter().map(|row| span(row, group)).collect()).collect();
         for (table, rope) in self.ropes.iter_mut().zip(&self.decoder.ropes) {
-            let positions = batch.rows.iter().flat_map(|row| row.start..row.start + row.tokens.len());
-            table.fill(positions, &rope.inverse_frequencies, rope.factor);
+            table.clear();
+            for row in &batch.rows {
+                rope.extend(table, row.start..row.start + row.tokens.len(), row.rope_len);
+            }
         }
         self.wanted.clear();
         self.wanted.extend(batch.rows.iter().flat_map(Row::output_tokens));
