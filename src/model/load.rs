@@ -1,7 +1,7 @@
 //! From a file to a model that runs: which family, which tensors, how much memory.
 
 use super::config::{ConfigError, ModelConfig};
-use super::families::{SUPPORTED, family};
+use super::families::{Family, SUPPORTED, family};
 use super::groups::CacheLayout;
 use super::identity::cache_identity;
 use super::loader::Loader;
@@ -9,7 +9,7 @@ use super::memory::{DoesNotFit, Host, Wanted};
 use super::model_runner::{self, ModelRunner};
 use super::{KvPlan, ModelLimits, Runner};
 use crate::base::Memory;
-use crate::compute::{Backend, CacheDtype, CacheShape, DeviceError};
+use crate::compute::{Backend, CacheDtype, CacheShape, DeviceError, Need};
 use crate::kv::CacheSpec;
 use crate::parallel::Solo;
 use crate::protocol::{KvCacheDtype, MemoryPlan};
@@ -139,27 +139,34 @@ impl Plan {
     }
 }
 
+fn unsupported(file: &Checkpoint, problem: String) -> LoadError {
+    LoadError::Unsupported { file: file.path().display().to_string(), problem }
+}
+
+/// The family that a checkpoint names, and what shape its model has.
+pub(super) fn configured<B: Backend>(file: &Checkpoint) -> Result<(Family<B>, ModelConfig), LoadError> {
+    let architecture = file.architecture()?;
+    let Some(family) = family::<B>(architecture) else {
+        let known = SUPPORTED.join(", ");
+        let problem = format!("the architecture {architecture:?} is not supported; {known} are");
+        return Err(unsupported(file, problem));
+    };
+    let config = ModelConfig::read(file).and_then(|mut config| {
+        (family.configure)(file, &mut config)?;
+        Ok(config)
+    });
+    match config {
+        Ok(config) => Ok((family, config)),
+        Err(ConfigError::File(error)) => Err(LoadError::File(error)),
+        Err(value) => Err(unsupported(file, value.to_string())),
+    }
+}
+
 impl Sizes {
     fn new<B: Backend>(file: &Checkpoint, backend: &B, options: &LoadOptions) -> Result<Self, LoadError> {
-        let unsupported =
-            |problem: String| LoadError::Unsupported { file: file.path().display().to_string(), problem };
-        let architecture = file.architecture()?;
-        let Some(family) = family::<B>(architecture) else {
-            let known = SUPPORTED.join(", ");
-            return Err(unsupported(format!(
-                "the architecture {architecture:?} is not supported; {known} are"
-            )));
-        };
-        let config = ModelConfig::read(file).and_then(|mut config| {
-            (family.configure)(file, &mut config)?;
-            Ok(config)
-        });
-        let config = config.map_err(|e| match e {
-            ConfigError::File(e) => LoadError::File(e),
-            value => unsupported(value.to_string()),
-        })?;
+        let (_, config) = configured::<B>(file)?;
         if options.block_size == 0 {
-            return Err(unsupported("blocks of 0 tokens hold nothing".into()));
+            return Err(unsupported(file, "blocks of 0 tokens hold nothing".into()));
         }
         let dtype = match options.kv_cache_dtype {
             KvCacheDtype::F16 => CacheDtype::F16,
@@ -173,6 +180,7 @@ impl Sizes {
             false => options.block_size,
         };
         let shape = config.cache_shape(block_size, dtype);
+        needs_of(&config, shape).iter().try_for_each(|need| backend.supports(need))?;
         Ok(Self {
             bytes_per_block: layout.group_size * shape.block_bytes(),
             weights: weight_bytes(file, backend),
@@ -209,6 +217,16 @@ fn for_device(file: &Checkpoint, backend: &impl Backend) -> Checkpoint {
         true => None,
         false => Some(if tensor.row_len().is_multiple_of(32) { BlockFormat::Q8_0 } else { BlockFormat::F32 }),
     })
+}
+
+/// Formats that are encoded anew for a device, and as what.
+pub fn encoded_for(file: &Checkpoint, backend: &impl Backend) -> Vec<(BlockFormat, BlockFormat)> {
+    let there = for_device(file, backend);
+    let mut pairs: Vec<_> = file.tensors().zip(there.tensors()).map(|(a, b)| (a.format, b.format)).collect();
+    pairs.retain(|(from, to)| from != to);
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
 }
 
 /// Loads a model onto a device. `progress(done, total)` counts bytes of the file.
@@ -260,6 +278,14 @@ pub fn load<B: Backend>(
         kv,
         memory,
     })
+}
+
+/// What its layers ask of a device.
+fn needs_of(config: &ModelConfig, shape: CacheShape) -> Vec<Need> {
+    let (states, pasts): (Vec<CacheSpec>, Vec<_>) =
+        config.caches.iter().partition(|spec| **spec == CacheSpec::Recurrent);
+    let attention = (!pasts.is_empty()).then_some(Need::Attention(shape));
+    attention.into_iter().chain((!states.is_empty()).then_some(Need::States)).collect()
 }
 
 /// One kind for all, where caches are not to be hybrid: a window's layers then keep everything.

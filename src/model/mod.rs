@@ -10,6 +10,7 @@ mod batch;
 mod closed;
 mod config;
 pub mod device_draw;
+mod facts;
 mod families;
 mod groups;
 mod identity;
@@ -25,8 +26,9 @@ mod threaded;
 
 pub use batch::{Batch, BlockCopy, Outputs, Row};
 pub use closed::Closed;
+pub use facts::{Facts, facts, is_supported};
 pub use families::SUPPORTED;
-pub use load::{BLOCK_SIZE, LoadError, LoadOptions, Loaded, Needs, load, needs, plan};
+pub use load::{BLOCK_SIZE, LoadError, LoadOptions, Loaded, Needs, encoded_for, load, needs, plan};
 pub use memory::{DoesNotFit, KvPlan};
 pub use model_runner::ModelRunner;
 pub use rope::RopeLengths;

@@ -34,10 +34,9 @@ fn layer<B: Backend>(
     i: usize,
     parallel: bool,
 ) -> Result<Layer<B>, LoadError> {
-    let activation = config.activation.unwrap_or(Activation::Gelu);
     Ok(Layer {
         mixer: Mixer::Attention(loader.attention(config, i)?),
-        feed_forward: Some(FeedForward::Dense(loader.dense(config, i, activation)?)),
+        feed_forward: Some(FeedForward::Dense(loader.dense(config, i, Activation::Gelu)?)),
         parallel,
     })
 }

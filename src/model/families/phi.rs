@@ -27,7 +27,7 @@ pub(super) fn load<B: Backend>(
 }
 
 fn layer<B: Backend>(loader: &mut Loader<B>, config: &ModelConfig, i: usize) -> Result<Layer<B>, LoadError> {
-    let mut dense = loader.dense(config, i, config.activation.unwrap_or(Activation::GeluTanh))?;
+    let mut dense = loader.dense(config, i, Activation::GeluTanh)?;
     dense.norm = Some(loader.norm(config, &format!("blk.{i}.attn_norm"), config.dim)?);
     Ok(Layer {
         mixer: Mixer::Attention(loader.attention(config, i)?),

@@ -29,10 +29,9 @@ pub(super) fn load<B: Backend>(
 }
 
 fn layer<B: Backend>(loader: &mut Loader<B>, config: &ModelConfig, i: usize) -> Result<Layer<B>, LoadError> {
-    let activation = config.activation.unwrap_or(Activation::GeluTanh);
     Ok(Layer {
         mixer: Mixer::Attention(loader.attention(config, i)?),
-        feed_forward: Some(FeedForward::Dense(loader.dense(config, i, activation)?)),
+        feed_forward: Some(FeedForward::Dense(loader.dense(config, i, Activation::GeluTanh)?)),
         parallel: false,
     })
 }

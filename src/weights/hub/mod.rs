@@ -54,6 +54,7 @@ mod settings;
 mod starcoder2;
 mod state;
 mod translate;
+mod unique;
 mod usual;
 mod weights;
 
