@@ -7,6 +7,7 @@ mod attention;
 mod cache;
 mod columns;
 mod format;
+mod latent;
 mod limits;
 mod matmul;
 mod matrix;
