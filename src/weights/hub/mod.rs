@@ -89,6 +89,10 @@ pub(super) fn folder(path: &Path) -> Option<&Path> {
 pub(super) fn read(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     let path = folder.join(CONFIG);
     if !path.exists() {
+        if folder.join("adapter_config.json").exists() {
+            let problem = "it is an adapter (adapter_config.json), and no model of its own".to_owned();
+            return Err(CheckpointError::Hub { path: folder.to_owned(), problem });
+        }
         // What else lies there says more than that this file does not.
         index::open(folder)?;
         let problem = format!("it has no {CONFIG}, which says what its tensors are");

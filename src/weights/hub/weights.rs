@@ -1,7 +1,6 @@
 use super::index::Shard;
 use super::item::Item;
 use super::names::{self, matched};
-use crate::base::glob;
 use crate::weights::CheckpointError;
 use crate::weights::bytes::Bytes;
 use crate::weights::checkpoint::{Files, Source};
@@ -137,8 +136,7 @@ impl Weights {
 
     /// Leaves out all tensors whose names fit a glob, and notes why.
     pub fn leave_out(&mut self, pattern: &str, why: &str) {
-        let fits = |name: &str| glob(pattern, name);
-        self.leave_out_where(fits, why);
+        self.leave_out_where(|name| names::fits(pattern, name), why);
     }
 
     pub fn leave_out_where(&mut self, fits: impl Fn(&str) -> bool, why: &str) {
