@@ -272,10 +272,7 @@ fn models(command: &ModelsCommand) -> Result<Status, Quit> {
     written(match command {
         ModelsCommand::Ls { json } => script::print_list(&mut out, &store.rows(), *json),
         ModelsCommand::Show { model, json } => {
-            let mut card = store.card(model)?;
-            if let (Some(file), Some(path)) = (&mut card.file, &card.row.path) {
-                file.memory = Some(open::memory(path, &settings.options.engine));
-            }
+            let card = store.card(model, &settings.options.engine)?;
             script::print_card(&mut out, &card, *json)
         }
         ModelsCommand::Pull { model, json, quiet, offline } => {

@@ -6,9 +6,9 @@ use crate::compute::cpu::{Cpu, Isa};
 use crate::compute::{Backend, DeviceError, Profiled, gpu};
 use crate::config::{Device, EngineSettings, Given, Origin};
 use crate::engine::{self, Opened};
-use crate::model::{self, DoesNotFit, LoadError, LoadOptions, Loaded};
+use crate::model::{self, BLOCK_SIZE, DoesNotFit, LoadError, LoadOptions, Loaded};
 use crate::protocol::{Failure, FailureKind, Handle, LoadStage, ModelInfo};
-use crate::script::{self, DeviceRow, GpuFacts, MemoryRow};
+use crate::script::{self, DeviceRow, GpuFacts, MemoryRow, Placement};
 use crate::text::{TextModel, VocabSpec};
 use crate::weights::{Checkpoint, CheckpointError, Found, LayerLoss, ReasoningHint, Summary};
 use std::path::{Path, PathBuf};
@@ -144,6 +144,7 @@ impl Opening {
             kv_blocks: loaded.kv.blocks - 1,
             block_size: loaded.kv.block_size,
             kv_bytes_per_token: loaded.kv_bytes_per_token,
+            state_bytes: loaded.state_bytes,
             weights_bytes: loaded.weight_bytes as u64,
             load_ms: 0.0,
         })
@@ -225,7 +226,8 @@ pub fn instruction_set(settings: &EngineSettings) -> Result<Isa, DeviceError> {
 fn load_options(settings: &EngineSettings) -> LoadOptions {
     LoadOptions {
         max_model_len: settings.max_model_len,
-        block_size: settings.block_size,
+        block_size: settings.block_size.unwrap_or(BLOCK_SIZE),
+        longer_blocks: settings.block_size.is_none(),
         kv_cache_dtype: settings.kv_cache_dtype,
         kv_cache_bytes: settings.kv_cache_bytes,
         memory_utilization: settings.memory_utilization,
@@ -236,21 +238,44 @@ fn load_options(settings: &EngineSettings) -> LoadOptions {
     }
 }
 
-/// What the model would take, without loading it.
-pub fn memory(path: &Path, settings: &EngineSettings) -> MemoryRow {
+/// What the model would take, without loading it, on each device that settings allow; the one it would run on
+/// comes first.
+pub fn placements(file: &Checkpoint, settings: &EngineSettings) -> Vec<Placement> {
     let options = load_options(settings);
-    let planned = Checkpoint::inspect(path).map_err(LoadError::File).and_then(|file| {
-        let (gpu, _) = choose(settings.device, gpu::open)?;
-        if let Some(gpu) = gpu {
-            match model::plan(&file, &gpu, &options) {
-                Err(error) if settings.device == Device::Auto && is_of_the_device(&error) => {}
-                planned => return planned,
-            }
+    let mut places = Vec::new();
+    match choose(settings.device, gpu::open) {
+        Ok((Some(gpu), _)) => places.push(placement(file, &gpu, &options)),
+        Ok((None, _)) => {}
+        Err(why) => {
+            let memory = MemoryRow::Refused { problem: why.to_string() };
+            return vec![Placement {
+                device: settings.device.to_string(),
+                chosen: true,
+                memory,
+                encoded: Vec::new(),
+            }];
         }
+    }
+    if matches!(settings.device, Device::Auto | Device::Cpu) {
         let cpu = Cpu::new(settings.threads.or_else(|| Some(script::physical_cores())));
-        model::plan(&file, &cpu, &options)
-    });
-    match planned {
+        places.push(placement(file, &cpu, &options));
+    }
+    let fits = places.iter().position(|place| matches!(place.memory, MemoryRow::Planned { .. }));
+    places.swap(0, fits.unwrap_or(0));
+    places[0].chosen = true;
+    places
+}
+
+/// Of the device that it would run on.
+pub fn memory(path: &Path, settings: &EngineSettings) -> MemoryRow {
+    match Checkpoint::inspect(path) {
+        Err(error) => MemoryRow::Refused { problem: error.to_string() },
+        Ok(file) => placements(&file, settings).swap_remove(0).memory,
+    }
+}
+
+fn placement(file: &Checkpoint, backend: &impl Backend, options: &LoadOptions) -> Placement {
+    let memory = match model::plan(file, backend, options) {
         Err(error) => MemoryRow::Refused { problem: error.to_string() },
         Ok((kv, plan)) => MemoryRow::Planned {
             plan,
@@ -258,7 +283,10 @@ pub fn memory(path: &Path, settings: &EngineSettings) -> MemoryRow {
             block_size: kv.block_size,
             context: kv.max_model_len,
         },
-    }
+    };
+    let encoded = model::encoded_for(file, backend);
+    let encoded = encoded.iter().map(|(from, to)| format!("{} as {}", from.name(), to.name())).collect();
+    Placement { device: backend.device().name, chosen: false, memory, encoded }
 }
 
 /// Every GPU there is, or why there is none, for a report.

@@ -1,4 +1,6 @@
+use super::draw::{DrawRow, Drawn, Unusable};
 use super::*;
+use crate::weights::{Checkpoint, Tensor, TensorInfo};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -75,6 +77,10 @@ impl<B: Backend> Backend for Profiled<B> {
 
     fn own_memory(&self) -> bool {
         self.backend.own_memory()
+    }
+
+    fn supports(&self, need: &Need) -> Result<()> {
+        self.backend.supports(need)
     }
 
     fn prepare(&mut self, most: &Capacity) -> Result<()> {
@@ -160,8 +166,108 @@ impl<B: Backend> Backend for Profiled<B> {
         self.timed("gated", |b| b.gated(out, x, rows, norm.map(inner), gate))
     }
 
-    fn add(&mut self, x: &mut B::Buf, y: &B::Buf, len: usize) -> Result<()> {
-        self.timed("add", |b| b.add(x, y, len))
+    fn add(&mut self, x: &mut B::Buf, y: &B::Buf, len: usize, scale: f32) -> Result<()> {
+        self.timed("add", |b| b.add(x, y, len, scale))
+    }
+
+    fn normalise(&mut self, out: &mut B::Buf, x: &B::Buf, rows: usize, norm: Norm<Self>) -> Result<()> {
+        self.timed("normalise", |b| b.normalise(out, x, rows, inner(norm)))
+    }
+
+    fn activate(&mut self, x: &mut B::Buf, len: usize, activation: Activation) -> Result<()> {
+        self.timed("activate", |b| b.activate(x, len, activation))
+    }
+
+    fn scale(&mut self, x: &mut B::Buf, len: usize, scale: f32, cap: Option<f32>) -> Result<()> {
+        self.timed("scale", |b| b.scale(x, len, scale, cap))
+    }
+
+    fn copy_columns(
+        &mut self,
+        out: (&mut B::Buf, Columns),
+        x: (&B::Buf, Columns),
+        rows: usize,
+    ) -> Result<()> {
+        self.timed("copy_columns", |b| b.copy_columns(out, x, rows))
+    }
+
+    fn multiply_columns(
+        &mut self,
+        x: (&mut B::Buf, Columns),
+        gate: (&B::Buf, Columns),
+        rows: usize,
+        by: By,
+    ) -> Result<()> {
+        self.timed("multiply_columns", |b| b.multiply_columns(x, gate, rows, by))
+    }
+
+    fn add_positions(&mut self, x: &mut B::Buf, table: &B::Table, spans: &[Span]) -> Result<()> {
+        self.timed("add_positions", |b| b.add_positions(x, table, spans))
+    }
+
+    fn project_heads(
+        &mut self,
+        out: (&mut B::Buf, HeadColumns),
+        x: (&B::Buf, HeadColumns),
+        rows: usize,
+        heads: usize,
+        w: &B::Matrix,
+    ) -> Result<()> {
+        self.timed("project_heads", |b| b.project_heads(out, x, rows, heads, w))
+    }
+
+    fn experts(
+        &mut self,
+        out: &mut B::Buf,
+        x: &B::Buf,
+        rows: usize,
+        logits: &B::Buf,
+        routing: &Routing<Self>,
+        experts: &Experts<Self>,
+    ) -> Result<()> {
+        let Routing { bias, experts: count, top, score, groups, renormalise, scale } = *routing;
+        let routing = Routing { bias, experts: count, top, score, groups, renormalise, scale };
+        let Experts { count, gate, up, down, gate_bias, up_bias, down_bias, activation } = *experts;
+        let experts = Experts { count, gate, up, down, gate_bias, up_bias, down_bias, activation };
+        self.timed("experts", |b| b.experts(out, x, rows, logits, &routing, &experts))
+    }
+
+    fn convolve(
+        &mut self,
+        x: (&mut B::Buf, Columns),
+        spans: &[Span],
+        convolution: &Convolution<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        let Convolution { weight, bias, width, silu } = *convolution;
+        let convolution = Convolution { weight, bias, width, silu };
+        self.timed("convolve", |b| b.convolve(x, spans, &convolution, inner_state(state)))
+    }
+
+    fn delta_rule(
+        &mut self,
+        out: &mut B::Buf,
+        x: &B::Buf,
+        gates: &B::Buf,
+        spans: &[Span],
+        rule: &DeltaRule<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        let rule = inner_rule(rule);
+        self.timed("delta_rule", |b| b.delta_rule(out, x, gates, spans, &rule, inner_state(state)))
+    }
+
+    fn scan(
+        &mut self,
+        out: &mut B::Buf,
+        x: &B::Buf,
+        dt: &B::Buf,
+        spans: &[Span],
+        scan: &Scan<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        let scan = inner_scan(scan);
+        self.timed("scan", |b| b.scan(out, x, dt, spans, &scan, inner_state(state)))
     }
 
     fn add_norm(&mut self, x: &mut B::Buf, y: &B::Buf, rows: usize, norm: Norm<Self>) -> Result<()> {
@@ -268,12 +374,55 @@ impl<B: Backend> Backend for Profiled<B> {
 }
 
 fn inner<B: Backend>(norm: Norm<'_, Profiled<B>>) -> Norm<'_, B> {
-    Norm { weight: norm.weight, eps: norm.eps }
+    let Norm { weight, bias, eps, kind } = norm;
+    Norm { weight, bias, eps, kind }
+}
+
+fn inner_state<B: Backend>(state: State<'_, Profiled<B>>) -> State<'_, B> {
+    let State { cache, group, first } = state;
+    State { cache, group, first }
+}
+
+fn inner_rule<'a, B: Backend>(rule: &DeltaRule<'a, Profiled<B>>) -> DeltaRule<'a, B> {
+    DeltaRule {
+        key_heads: rule.key_heads,
+        value_heads: rule.value_heads,
+        key_dim: rule.key_dim,
+        value_dim: rule.value_dim,
+        query: rule.query,
+        key: rule.key,
+        value: rule.value,
+        stride: rule.stride,
+        b: rule.b,
+        a: rule.a,
+        gates_stride: rule.gates_stride,
+        a_log: rule.a_log,
+        dt_bias: rule.dt_bias,
+    }
+}
+
+fn inner_scan<'a, B: Backend>(scan: &Scan<'a, Profiled<B>>) -> Scan<'a, B> {
+    Scan {
+        heads: scan.heads,
+        head_dim: scan.head_dim,
+        groups: scan.groups,
+        state: scan.state,
+        x: scan.x,
+        b: scan.b,
+        c: scan.c,
+        stride: scan.stride,
+        dt: scan.dt,
+        dt_stride: scan.dt_stride,
+        a: scan.a,
+        d: scan.d,
+        dt_bias: scan.dt_bias,
+        dt_limit: scan.dt_limit,
+    }
 }
 
 fn inner_spec<'a, B: Backend>(spec: &AttentionSpec<'a, Profiled<B>>) -> AttentionSpec<'a, B> {
-    let norm = |norm: &Option<Norm<'a, Profiled<B>>>| {
-        norm.as_ref().map(|norm| Norm { weight: norm.weight, eps: norm.eps })
+    let norm = |norm: &Option<HeadNorm<'a, Profiled<B>>>| {
+        norm.as_ref().map(|HeadNorm { norm, over }| HeadNorm { norm: inner(*norm), over: *over })
     };
     AttentionSpec {
         heads: spec.heads,
@@ -281,6 +430,9 @@ fn inner_spec<'a, B: Backend>(spec: &AttentionSpec<'a, Profiled<B>>) -> Attentio
         head_dim: spec.head_dim,
         scale: spec.scale,
         window: spec.window,
+        soft_cap: spec.soft_cap,
+        sinks: spec.sinks,
+        latent: spec.latent,
         query_norm: norm(&spec.query_norm),
         key_norm: norm(&spec.key_norm),
         rope: spec.rope,
@@ -301,7 +453,7 @@ mod tests {
         let (mut x, y) = (b.upload(&[1.0; 1 << 16]).unwrap(), b.upload(&[2.0; 1 << 16]).unwrap());
         let start = Instant::now();
         for _ in 0..3 {
-            b.add(&mut x, &y, 1 << 16).unwrap();
+            b.add(&mut x, &y, 1 << 16, 1.0).unwrap();
         }
         let all = start.elapsed();
         assert_eq!(b.download(&mut x, 0..2).unwrap(), [7.0, 7.0]);

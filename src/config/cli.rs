@@ -606,7 +606,7 @@ mod tests {
             ("--stop", "", "stop must be a non-empty text"),
             ("--max-tokens", "0", "max_tokens must be a whole number from 1"),
             ("--kv-memory", "much", "kv_memory must be a size"),
-            ("--block-size", "300", "block_size must be a whole number from 1 to 256"),
+            ("--block-size", "300", "block_size must be a whole number from 1 to 256, or auto"),
             ("--memory-utilization", "2", "memory_utilization must be a number from 0.1 to 1"),
             ("--schedule-policy", "fair", "schedule_policy must be one of fcfs lpm"),
             ("--set", "watermark=2", "watermark must be a number in range"),
@@ -652,7 +652,7 @@ mod tests {
         assert_eq!((s.scheduling_policy.name(), s.batching.name(), s.watermark), ("priority", "static", 0.1));
         assert_eq!(
             (engine.host_kv_bytes, engine.kv_cache_dir_bytes, engine.block_size),
-            (1 << 30, 1 << 30, 8)
+            (1 << 30, 1 << 30, Some(8))
         );
         assert_eq!((engine.prefix_cache.name(), engine.radix_eviction_policy.name()), ("radix", "slru"));
         assert_eq!((engine.kv_cache_dtype.name(), engine.memory_utilization), ("int8", 0.5));

@@ -215,10 +215,10 @@ pub const SETTINGS: &[SettingSpec] = &[
     SettingSpec {
         table: "engine",
         name: "block_size",
-        help: "tokens of one KV block, 1 to 256",
-        get: |o| o.engine.block_size.to_string(),
+        help: "tokens of one KV block, 1 to 256; auto is 16, or more for models with recurrent layers",
+        get: |o| auto(o.engine.block_size),
         set: |o, typed| {
-            let size = count(typed, 256).map_err(|_| "a whole number from 1 to 256");
+            let size = count_or_auto(typed, 256).map_err(|_| "a whole number from 1 to 256, or auto");
             size.map(|x| o.engine.block_size = x)
         },
     },
@@ -548,7 +548,7 @@ mod tests {
     #[test]
     fn every_setting_takes_back_what_it_shows() {
         let engine = EngineSettings {
-            block_size: 256,
+            block_size: Some(256),
             memory_utilization: 0.35,
             host_kv_bytes: 2 << 30,
             quantize: Some(WeightFormat::Q5K),

@@ -51,8 +51,8 @@ pub struct EngineSettings {
     pub scheduler: SchedulerSettings,
     /// Longest prompt plus answer; `None` is the model's, shortened to what memory allows.
     pub max_model_len: Option<usize>,
-    /// Tokens of one KV block.
-    pub block_size: usize,
+    /// Tokens of one KV block; `None` is 16, or more where a model has large states.
+    pub block_size: Option<usize>,
     pub prefix_cache: PrefixCache,
     /// Of the radix tree; the hash cache is always LRU.
     pub radix_eviction_policy: EvictionPolicy,
@@ -96,7 +96,7 @@ impl Default for EngineSettings {
             device: Device::Auto,
             scheduler: SchedulerSettings::default(),
             max_model_len: None,
-            block_size: 16,
+            block_size: None,
             prefix_cache: PrefixCache::Hash,
             radix_eviction_policy: EvictionPolicy::Lru,
             kv_cache_dtype: KvCacheDtype::F16,

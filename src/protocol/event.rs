@@ -133,7 +133,10 @@ pub struct ModelInfo {
     /// That sequences can own: the null block is not among them.
     pub kv_blocks: usize,
     pub block_size: usize,
+    /// In layers that keep keys and values; what their blocks leave empty is counted.
     pub kv_bytes_per_token: usize,
+    /// What a sequence takes whatever its length: states of recurrent layers.
+    pub state_bytes: usize,
     pub weights_bytes: u64,
     pub load_ms: f64,
 }

@@ -43,7 +43,10 @@ pub use inspect::{
     GrammarReport, Piece, TensorRow, logits, print_grammar, print_logits, print_tensors, print_tokens,
 };
 pub use memory::MemoryRow;
-pub use models::{FileCard, FormatRow, ModelCard, ModelRow, print_card, print_list, print_outcome};
+pub use models::{
+    FileCard, FormatRow, ModelCard, ModelRow, NamedPart, Placement, TensorGroup, print_card, print_list,
+    print_outcome,
+};
 pub use offer::{offer, read_functions};
 pub use output::{Printer, View};
 pub use progress::Progress;

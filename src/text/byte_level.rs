@@ -37,7 +37,7 @@ impl ByteLevel {
     /// Appends the ids of `text`, which holds no special tokens.
     pub fn encode(&self, text: &str, ids: &mut Vec<TokenId>) {
         let (mut spelt, mut key) = (String::new(), Vec::new());
-        self.pre.split(text, |word| {
+        self.pre.split(&self.pre.normalize(text, true), |word| {
             spelt.clear();
             spelt.extend(word.bytes().filter(|byte| self.is_token[*byte as usize]).map(spell));
             match self.tokens.get(spelt.as_bytes()).filter(|_| self.pre.ignore_merges) {

@@ -14,6 +14,7 @@ mod detokenizer;
 mod index;
 mod json;
 mod model;
+mod normalizer;
 mod output;
 mod pre_tokenizer;
 mod prompt;

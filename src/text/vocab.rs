@@ -53,8 +53,9 @@ pub enum VocabError {
     ByteToken { id: usize, text: String },
     #[error("merge {index} {merge:?}: {problem}")]
     Merge { index: usize, merge: String, problem: String },
-    #[error("byte-level BPE: {0}")]
-    Bpe(String),
+    /// It needs more than automata can do, which are what keeps the time linear in the text.
+    #[error("the pattern {pattern:?} that cuts text into words cannot be used: {reason}")]
+    Pattern { pattern: String, reason: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

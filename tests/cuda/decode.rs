@@ -47,7 +47,18 @@ impl Sequences {
         let Case { dim, kv_heads, group, block_size, dtype, window, .. } = case;
         let mut numbers = Numbers::new((dim * group + block_size) as u64);
         let blocks: usize = case.contexts.iter().map(|n| n.div_ceil(block_size)).sum();
-        let shape = CacheShape { blocks: blocks + 1, block_size, kv_heads, head_dim: dim, dtype };
+        let shape = CacheShape {
+            blocks: blocks + 1,
+            block_size,
+            kv_heads,
+            head_dim: dim,
+            dtype,
+            latent: None,
+            least_bytes: 0,
+        };
+        // Every other cache has blocks that are longer than what is in them.
+        let least_bytes = if group % 2 == 0 { shape.block_bytes() + 36 } else { 0 };
+        let shape = CacheShape { least_bytes, ..shape };
         // Blocks from all over the cache, in no order.
         let mut free: Vec<u32> = (1..=blocks as u32).collect();
         (1..free.len()).rev().for_each(|i| free.swap(i, numbers.below(i + 1)));

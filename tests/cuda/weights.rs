@@ -25,7 +25,7 @@ fn planes_hold_what_the_file_held() {
             for (rows, cols) in [(1, block), (37, 3 * block)] {
                 let made = Made::new(&[(format, rows)], cols, rows as u64);
                 let matrix = made.load(gpu);
-                assert_eq!(matrix.bytes(), matrix_bytes(made.file.tensor("w0").unwrap().info));
+                assert_eq!(matrix.bytes(), matrix_bytes(made.file.info("w0").unwrap()));
                 let tokens: Vec<u32> = (0..rows as u32).collect();
                 same(format.name(), &embedded(gpu, &matrix, &tokens, rows, 1.0), &made.weights);
             }

@@ -2,6 +2,7 @@
 
 use super::attention::{self, Desk, Merged, QUERIES, Query, SPLIT, SplitJob};
 use super::cache::{self, Cache};
+use super::norm;
 use super::rows;
 use super::shared::Slots;
 use super::{Cpu, Isa};
@@ -40,15 +41,16 @@ impl Cpu {
         let (isa, dim) = (self.isa, spec.head_dim);
         let (turned, width) = (spec.heads + spec.kv_heads, (spec.heads + 2 * spec.kv_heads) * dim);
         let rows = spans.iter().map(|s| s.len).sum::<usize>();
-        let half = spec.rope.half;
         let turn = |row: usize, x: &mut [f32]| {
-            let (cos, sin) = (&spec.rope.cos[row * half..][..half], &spec.rope.sin[row * half..][..half]);
+            let rope = spec.rope.expect("todo");
+            let half = rope.half;
+            let (cos, sin) = (&rope.cos[row * half..][..half], &rope.sin[row * half..][..half]);
             for (h, head) in x[..turned * dim].chunks_exact_mut(dim).enumerate() {
                 let norm = if h < spec.heads { &spec.query_norm } else { &spec.key_norm };
                 if let Some(norm) = norm {
-                    rows::rms_norm_in_place(isa, head, norm.weight, norm.eps);
+                    norm::normalise_in_place(isa, head, norm.norm.into());
                 }
-                rows::rotate(isa, head, cos, sin, spec.rope.style);
+                rows::rotate(isa, head, cos, sin, rope.style);
             }
         };
         let shape = cache.shape();

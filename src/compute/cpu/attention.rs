@@ -92,6 +92,7 @@ unsafe fn attend_kernel<S: Simd>(job: SplitJob, desk: &mut Desk) {
     // SAFETY: the instruction set is the caller's.
     unsafe {
         match job.shape.dtype {
+            CacheDtype::F32 => todo!(),
             CacheDtype::F16 => attend_as::<S, F16>(job, desk),
             CacheDtype::Bf16 => attend_as::<S, Bf16>(job, desk),
             CacheDtype::Int8 => attend_as::<S, Int8>(job, desk),

@@ -74,7 +74,15 @@ impl Attending {
         let Cut { isa, threads, chunk, block_size, dtype, .. } = cut;
         let mut cpu = Cpu::with_isa(Some(threads), isa);
         let blocks: usize = self.lens.iter().map(|len| len.div_ceil(block_size)).sum();
-        let shape = CacheShape { blocks: blocks + 1, block_size, kv_heads, head_dim, dtype };
+        let shape = CacheShape {
+            blocks: blocks + 1,
+            block_size,
+            kv_heads,
+            head_dim,
+            dtype,
+            latent: None,
+            least_bytes: 0,
+        };
         let mut cache = cpu.cache(shape).unwrap();
         // BUGLOG A10: cells that hold no token are never part of a result. 0x7fff is not a number as
         // f16 and as bf16, 0x7bff is huge; four bytes of 0x7f.. are not a number either.
@@ -108,7 +116,7 @@ impl Attending {
             };
             let spans: Vec<Span> = launch.iter().zip(&places).map(span).collect();
             let mut rope = RopeTable::new(RopeStyle::Halves);
-            rope.fill(positions.iter().copied(), &frequencies);
+            rope.fill(positions.iter().copied(), &frequencies, 1.0);
             let spec = AttentionSpec {
                 heads,
                 kv_heads,
@@ -117,7 +125,10 @@ impl Attending {
                 window: self.window,
                 query_norm: None,
                 key_norm: None,
-                rope: &rope,
+                rope: Some(&rope),
+                soft_cap: None,
+                sinks: None,
+                latent: None,
                 group: 0,
                 rope_index: 0,
             };
@@ -166,6 +177,7 @@ impl Attending {
 /// One head's numbers after they were stored and read again.
 fn as_stored(dtype: CacheDtype, x: &[f32]) -> Vec<f64> {
     match dtype {
+        CacheDtype::F32 => todo!(),
         CacheDtype::F16 => x.iter().map(|x| f16::from_f32(*x).to_f64()).collect(),
         CacheDtype::Bf16 => x.iter().map(|x| bf16::from_f32(*x).to_f64()).collect(),
         CacheDtype::Int8 => {
@@ -376,8 +388,15 @@ fn what_is_not_finite_stays_so_in_the_cache() {
     }
 }
 
-const SMALL: CacheShape =
-    CacheShape { blocks: 4, block_size: 16, kv_heads: 2, head_dim: 16, dtype: CacheDtype::F16 };
+const SMALL: CacheShape = CacheShape {
+    blocks: 4,
+    block_size: 16,
+    kv_heads: 2,
+    head_dim: 16,
+    dtype: CacheDtype::F16,
+    latent: None,
+    least_bytes: 0,
+};
 
 #[test]
 fn a_block_is_copied_or_moved_whole_and_nothing_else_changes() {

@@ -30,10 +30,11 @@ impl Cache {
         if !(1..=MOST_TOKENS).contains(&shape.block_size) {
             return refuse(&format!("a block_size of 1 to {MOST_TOKENS} tokens, not {}", shape.block_size));
         }
-        if !shape.head_dim.is_multiple_of(16) {
+        // Of heads there are none where all that is kept are states.
+        if shape.kv_heads > 0 && !shape.head_dim.is_multiple_of(16) {
             return refuse(&format!("heads whose size is a multiple of 16, not {}", shape.head_dim));
         }
-        if shape.head_dim > MOST_DIM {
+        if shape.kv_heads > 0 && shape.head_dim > MOST_DIM {
             return refuse(&format!("heads of at most {MOST_DIM}, not {}", shape.head_dim));
         }
         let bytes = shape.blocks * shape.block_bytes() + SLACK;
@@ -55,6 +56,14 @@ impl Cache {
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
+    }
+
+    /// All blocks as the states that lie in some of them; [`SLACK`] after the last.
+    pub(super) fn values_mut(&mut self) -> &mut [f32] {
+        // SAFETY: all bits are a number.
+        let (before, values, _) = unsafe { self.bytes.align_to_mut() };
+        assert!(before.is_empty() && self.shape.block_bytes().is_multiple_of(size_of::<f32>()));
+        values
     }
 
     pub(super) fn block(&self, block: u32) -> &[u8] {
@@ -186,6 +195,7 @@ unsafe fn store_kernel<S: Simd>(part: &mut [u8], shape: CacheShape, offset: usiz
     // SAFETY: the assertions are what `store_as` asks for.
     unsafe {
         match shape.dtype {
+            CacheDtype::F32 => todo!(),
             CacheDtype::F16 => store_as::<S, F16>(part, shape, offset, k, v),
             CacheDtype::Bf16 => store_as::<S, Bf16>(part, shape, offset, k, v),
             CacheDtype::Int8 => store_as::<S, Int8>(part, shape, offset, k, v),

@@ -1,24 +1,31 @@
 //! The CPU: own threads, weights repacked for the widest instructions there are.
 
+mod activation;
 mod arena;
 mod attend;
 mod attention;
 mod cache;
+mod columns;
 mod format;
 mod limits;
 mod matmul;
 mod matrix;
+mod norm;
 mod pin;
 mod pool;
 mod project;
+mod recurrent;
 mod rows;
 mod shared;
 mod simd;
+mod table;
 
 #[cfg(test)]
 mod attention_tests;
 #[cfg(test)]
 mod kernel_tests;
+#[cfg(test)]
+mod row_tests;
 #[cfg(test)]
 mod tests;
 
@@ -34,12 +41,12 @@ use self::matrix::Matrix;
 use self::pool::Pool;
 use self::project::Bench;
 use self::rows::Quantized;
-use super::{
-    AttentionSpec, Backend, CacheShape, Device, DeviceError, Gate, MatrixSize, Meter, Norm, Result, Span,
-    Write,
+use self::table::Table;
+use crate::compute::{
+    Activation, AttentionSpec, Backend, By, CacheShape, Columns, Convolution, DeltaRule, Device, DeviceError,
+    Experts, Gate, HeadColumns, MatrixSize, Meter, Norm, Result, Routing, Scan, Span, State, Write,
 };
-use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo, decode};
-use std::borrow::Cow;
+use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo};
 use std::ops::Range;
 
 pub struct Cpu {
@@ -53,16 +60,9 @@ pub struct Cpu {
     /// One for each thread, as desks are.
     benches: Vec<Bench>,
     desks: Vec<Desk>,
+    recurrent: Vec<recurrent::Bench>,
     partials: Vec<f32>,
     pieces: Vec<attend::Piece>,
-}
-
-/// Rows of the embedding matrix are decoded from the file's own bytes as they are asked for.
-pub struct Table {
-    file: Checkpoint,
-    info: TensorInfo,
-    /// Where no file has it as it is.
-    made: Option<Vec<u8>>,
 }
 
 impl Cpu {
@@ -81,6 +81,7 @@ impl Cpu {
             quantized: Quantized::default(),
             benches: vec![Bench::new(); threads],
             desks: vec![Desk::new(); threads],
+            recurrent: vec![recurrent::Bench::default(); threads],
             partials: Vec::new(),
             pieces: Vec::new(),
         }
@@ -125,12 +126,7 @@ impl Backend for Cpu {
     }
 
     fn table(&mut self, file: &Checkpoint, tensor: &str) -> Result<Table> {
-        let info = file.require_info(tensor).map_err(|e| DeviceError(e.to_string()))?;
-        let made = match file.tensor(tensor).map_err(|e| DeviceError(e.to_string()))?.data {
-            Cow::Borrowed(_) => None,
-            Cow::Owned(blocks) => Some(blocks),
-        };
-        Ok(Table { file: file.clone(), info: info.clone(), made })
+        Table::new(file, tensor)
     }
 
     fn cache(&mut self, shape: CacheShape) -> Result<Cache> {
@@ -140,13 +136,9 @@ impl Backend for Cpu {
     fn embed(&mut self, out: &mut Vec<f32>, table: &Table, tokens: &[u32], scale: f32) -> Result<()> {
         // Every forward pass begins here. Loading does not: whoever is started meanwhile stays free.
         self.pool.pin_caller()?;
-        let Table { file, info, made } = table;
-        let read = made.is_none().then(|| file.tensor(&info.name)).transpose();
-        let read = read.map_err(|e| DeviceError(e.to_string()))?;
-        let data = made.as_deref().or(read.as_ref().map(|tensor| &*tensor.data)).unwrap_or_default();
-        let (cols, format, row_bytes) = (info.dims[0], info.format, info.row_bytes());
-        for (token, out) in tokens.iter().zip(out.chunks_exact_mut(cols)) {
-            decode(format, &data[*token as usize * row_bytes..][..row_bytes], out);
+        let rows = table.rows()?;
+        for (token, out) in tokens.iter().zip(out.chunks_exact_mut(rows.columns())) {
+            rows.decode(*token as usize, out)?;
             if scale != 1.0 {
                 out.iter_mut().for_each(|x| *x *= scale);
             }
@@ -181,9 +173,117 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn add(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, len: usize) -> Result<()> {
-        rows::add(self.isa, &mut x[..len], &y[..len]);
+    fn add(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, len: usize, scale: f32) -> Result<()> {
+        self.add_scaled(&mut x[..len], &y[..len], scale);
         Ok(())
+    }
+
+    fn normalise(&mut self, out: &mut Vec<f32>, x: &Vec<f32>, rows: usize, norm: Norm<Self>) -> Result<()> {
+        self.normalise_rows(out, x, rows, norm);
+        Ok(())
+    }
+
+    fn activate(&mut self, x: &mut Vec<f32>, len: usize, activation: Activation) -> Result<()> {
+        if activation == Activation::ClampedSwiglu {
+            return Err(DeviceError("a clamped SwiGLU has two sides: it is for gates".into()));
+        }
+        self.activate_all(&mut x[..len], activation);
+        Ok(())
+    }
+
+    fn scale(&mut self, x: &mut Vec<f32>, len: usize, scale: f32, cap: Option<f32>) -> Result<()> {
+        self.scale_all(&mut x[..len], scale, cap);
+        Ok(())
+    }
+
+    fn copy_columns(
+        &mut self,
+        (out, to): (&mut Vec<f32>, Columns),
+        (x, from): (&Vec<f32>, Columns),
+        rows: usize,
+    ) -> Result<()> {
+        columns::copy((out, to), (x, from), rows);
+        Ok(())
+    }
+
+    fn multiply_columns(
+        &mut self,
+        (x, at): (&mut Vec<f32>, Columns),
+        (gate, from): (&Vec<f32>, Columns),
+        rows: usize,
+        by: By,
+    ) -> Result<()> {
+        columns::multiply(self.isa, (x, at), (gate, from), rows, by);
+        Ok(())
+    }
+
+    fn add_positions(&mut self, x: &mut Vec<f32>, table: &Table, spans: &[Span]) -> Result<()> {
+        let rows = table.rows()?;
+        let cols = rows.columns();
+        let mut learned = vec![0.0; cols];
+        for (row, position) in spans.iter().flat_map(|s| (0..s.len).map(|i| (s.first + i, s.start + i))) {
+            rows.decode(position, &mut learned)?;
+            rows::add(self.isa, &mut x[row * cols..][..cols], &learned, 1.0);
+        }
+        Ok(())
+    }
+
+    fn project_heads(
+        &mut self,
+        out: (&mut Vec<f32>, HeadColumns),
+        x: (&Vec<f32>, HeadColumns),
+        rows: usize,
+        heads: usize,
+        w: &Matrix,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn experts(
+        &mut self,
+        out: &mut Vec<f32>,
+        x: &Vec<f32>,
+        rows: usize,
+        logits: &Vec<f32>,
+        routing: &Routing<Self>,
+        experts: &Experts<Self>,
+    ) -> Result<()> {
+        todo!()
+    }
+
+    fn convolve(
+        &mut self,
+        x: (&mut Vec<f32>, Columns),
+        spans: &[Span],
+        convolution: &Convolution<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        let (x, columns) = x;
+        self.convolve_spans((x, columns), spans, convolution, state)
+    }
+
+    fn delta_rule(
+        &mut self,
+        out: &mut Vec<f32>,
+        x: &Vec<f32>,
+        gates: &Vec<f32>,
+        spans: &[Span],
+        rule: &DeltaRule<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        self.delta_rule_spans(out, x, gates, spans, rule, state)
+    }
+
+    fn scan(
+        &mut self,
+        out: &mut Vec<f32>,
+        x: &Vec<f32>,
+        dt: &Vec<f32>,
+        spans: &[Span],
+        scan: &Scan<Self>,
+        state: State<Self>,
+    ) -> Result<()> {
+        self.scan_spans(out, x, dt, spans, scan, state)
     }
 
     fn add_norm(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, rows: usize, norm: Norm<Self>) -> Result<()> {
@@ -191,8 +291,8 @@ impl Backend for Cpu {
         self.floats.resize(cols.max(self.floats.len()), 0.0);
         let scratch = &mut self.floats[..cols];
         for (x, y) in x.chunks_exact_mut(cols).zip(y.chunks_exact(cols)).take(rows) {
-            rows::rms_norm(self.isa, scratch, y, norm.weight, norm.eps);
-            rows::add(self.isa, x, scratch);
+            norm::normalise(self.isa, scratch, y, norm.into());
+            rows::add(self.isa, x, scratch, 1.0);
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Every kernel against its slow twin, on every instruction set this machine has.
 #![allow(clippy::unwrap_used)]
 
+use super::activation::tests::{ACTIVATIONS, gated_twin};
 use super::*;
-use crate::compute::Activation;
-use crate::weights::{BlockFormat, GgufWriter};
+use crate::compute::NormKind;
+use crate::weights::{BlockFormat, GgufWriter, decode};
 use half::f16;
 use std::path::Path;
 
@@ -142,7 +143,7 @@ fn gating_normalising_and_adding_equal_their_formulas() {
         })
         .collect();
     for isa in Isa::available() {
-        for activation in [Activation::Silu, Activation::GeluTanh] {
+        for activation in ACTIVATIONS {
             let mut cpu = Cpu::with_isa(Some(2), isa);
             let (g, u) = (
                 cpu.matrix(&[gate.tensor("w").unwrap()]).unwrap(),
@@ -150,22 +151,30 @@ fn gating_normalising_and_adding_equal_their_formulas() {
             );
             let mut out = vec![0.0; tokens * rows];
             let op = Gate { gate: &g, up: &u, gate_bias: None, up_bias: None, activation };
-            cpu.gated(&mut out, &x, tokens, Some(Norm { weight: &norm, eps: 1e-6 }), op).unwrap();
+            cpu.gated(
+                &mut out,
+                &x,
+                tokens,
+                Some(Norm { weight: &norm, bias: None, eps: 1e-6, kind: NormKind::Rms }),
+                op,
+            )
+            .unwrap();
             for t in 0..tokens {
                 for r in 0..rows {
                     let (g, u) = (dot(&gate_rows[r], &normalised[t]), dot(&up_rows[r], &normalised[t]));
-                    let activated = match activation {
-                        Activation::Silu => g / (1.0 + (-g).exp()),
-                        Activation::GeluTanh => {
-                            0.5 * g * (1.0 + (0.797_884_560_8 * (g + 0.044715 * g.powi(3))).tanh())
-                        }
-                    };
-                    let error = (f64::from(out[t * rows + r]) - activated * u).abs();
+                    let (expected, _) = gated_twin(activation, g, u);
+                    let error = (f64::from(out[t * rows + r]) - expected).abs();
                     assert!(error < 1e-5, "{activation:?} on {}: off by {error}", isa.name());
                 }
             }
             let (mut sum, y) = (x.clone(), random.reals(tokens * cols));
-            cpu.add_norm(&mut sum, &y, tokens, Norm { weight: &norm, eps: 1e-6 }).unwrap();
+            cpu.add_norm(
+                &mut sum,
+                &y,
+                tokens,
+                Norm { weight: &norm, bias: None, eps: 1e-6, kind: NormKind::Rms },
+            )
+            .unwrap();
             let mean = y[..cols].iter().map(|y| f64::from(*y).powi(2)).sum::<f64>() / cols as f64;
             let expected = f64::from(x[3]) + f64::from(y[3]) / (mean + 1e-6).sqrt() * f64::from(norm[3]);
             assert!((f64::from(sum[3]) - expected).abs() < 1e-6);

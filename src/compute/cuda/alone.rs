@@ -15,7 +15,9 @@ use super::weights::Part;
 use super::{gemm, gemv};
 use crate::compute::draw::DrawRow;
 use crate::compute::gpu::{Alone, Rate};
-use crate::compute::{Amount, CacheDtype, CacheShape, DeviceError, Result, RopeStyle, RopeTable, Span};
+use crate::compute::{
+    Amount, CacheDtype, CacheShape, DeviceError, NormKind, Result, RopeStyle, RopeTable, Span,
+};
 use crate::weights::BlockFormat;
 use std::time::{Duration, Instant};
 
@@ -213,7 +215,15 @@ impl Case {
 impl Sizes {
     fn cache(&self, blocks: usize) -> CacheShape {
         let Sizes { kv_heads, head_dim, .. } = *self;
-        CacheShape { blocks, block_size: BLOCK_SIZE, kv_heads, head_dim, dtype: CACHE }
+        CacheShape {
+            blocks,
+            block_size: BLOCK_SIZE,
+            kv_heads,
+            head_dim,
+            latent: None,
+            dtype: CACHE,
+            least_bytes: 0,
+        }
     }
 
     /// Copies of something of so many bytes: what is read again is to come from memory.
@@ -276,7 +286,7 @@ impl Stand<'_> {
         let n = self.sizes.dim;
         let (x, weight) = (self.filled(rows * n * 4)?, self.filled(n * 4)?);
         let (h, scale) = (self.filled(rows * n * 2)?, self.filled(rows * 4)?);
-        let norm = Norm { weight: &weight, eps: 1e-5 };
+        let norm = Norm { weight: &weight, bias: None, eps: 1e-5, kind: NormKind::Rms };
         self.time(|_| rows::to_f16(self.gpu, (&h, &scale), &x, rows, n, Some(norm)))
     }
 
@@ -415,7 +425,7 @@ impl Past {
             .collect();
         let mut rope = RopeTable::new(RopeStyle::Halves);
         let positions = placed.iter().flat_map(|span| span.start..span.start + span.len);
-        rope.fill(positions, &vec![0.5; head_dim / 2]);
+        rope.fill(positions, &vec![0.5; head_dim / 2], 1.0);
         let tile_rows = prefill::tile_rows(head_dim, heads / kv_heads);
         let work =
             Work { tokens: &vec![0; rows], groups: &[&placed], ropes: &[&rope], wanted: &[], tile_rows };
@@ -470,8 +480,8 @@ impl Past {
     }
 
     fn store(&self, gpu: &Gpu, i: usize) -> Result<()> {
-        let store =
-            Store { heads: self.heads, rope: 0, style: RopeStyle::Halves, query_norm: None, key_norm: None };
+        let rope = Some((0, RopeStyle::Halves));
+        let store = Store { heads: self.heads, rope, query_norm: None, key_norm: None };
         kv::store(gpu, &self.qkv, self.cache(i), self.place(), &store)
     }
 }

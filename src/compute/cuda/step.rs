@@ -235,7 +235,7 @@ mod tests {
 
     fn rope(positions: &[usize], half: usize) -> RopeTable {
         let mut rope = RopeTable::new(RopeStyle::Halves);
-        rope.fill(positions.iter().copied(), &vec![0.5; half]);
+        rope.fill(positions.iter().copied(), &vec![0.5; half], 1.0);
         rope
     }
 

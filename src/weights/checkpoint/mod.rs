@@ -41,6 +41,18 @@ pub(super) struct Contents {
     /// In the order of the files.
     pub tensors: Vec<(TensorInfo, Source)>,
     pub unsupported: Vec<UnsupportedTensor>,
+    pub origin: Origin,
+}
+
+/// What a hub called things, for errors and reports; empty for a GGUF file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origin {
+    /// Of each tensor of ours: the hub's name, or the first of several.
+    pub names: HashMap<String, String>,
+    /// For those that are not there.
+    pub tables: Vec<hub::Table>,
+    /// What was left out, and why.
+    pub notes: Vec<String>,
 }
 
 /// What kind of files a checkpoint lies in. Some families' tensors differ between the two in more than
@@ -71,12 +83,22 @@ impl Checkpoint {
         }
         let file =
             Bytes::map(path).map_err(|source| CheckpointError::Open { path: path.to_owned(), source })?;
+        hub::refuse_pickle(path, &file)?;
         gguf::read(path, file)
     }
 
     /// As [`Checkpoint::inspect`] for the bytes of a GGUF file in memory; `path` is what errors call them.
     pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Checkpoint, CheckpointError> {
         gguf::read(path, Bytes::Owned(bytes))
+    }
+
+    /// As [`Checkpoint::inspect`] for a hub's folder in memory: `config.json`, and one safetensors file.
+    pub fn from_hub_bytes(
+        folder: &Path,
+        config: &[u8],
+        weights: Vec<u8>,
+    ) -> Result<Checkpoint, CheckpointError> {
+        hub::read_bytes(folder, config, weights)
     }
 
     pub(super) fn new(contents: Contents) -> Self {
@@ -127,6 +149,18 @@ impl Checkpoint {
     pub fn companion(&self, name: &str) -> Option<PathBuf> {
         let path = self.is_hub().then(|| self.path().join(name))?;
         path.is_file().then_some(path)
+    }
+
+    /// What the hub calls a tensor, whether it is there or not: `model.layers.0.self_attn.q_proj.weight` for
+    /// `blk.0.attn_q.weight`. `None` for a GGUF file, and for names that nobody knows.
+    pub fn original_name(&self, name: &str) -> Option<String> {
+        let Origin { names, tables, .. } = &self.inner.origin;
+        names.get(name).cloned().or_else(|| hub::original(tables, name))
+    }
+
+    /// Tensors that were left out and why, a line for each kind.
+    pub fn notes(&self) -> &[String] {
+        &self.inner.origin.notes
     }
 
     fn files(&self) -> &Files {
@@ -221,7 +255,10 @@ impl Checkpoint {
     fn missing(&self, name: &str) -> CheckpointError {
         match self.unsupported().iter().find(|tensor| tensor.name == name) {
             Some(tensor) => self.unsupported_format(tensor),
-            None => CheckpointError::MissingTensor { path: self.path().to_owned(), name: name.to_owned() },
+            None => CheckpointError::MissingTensor {
+                path: self.path().to_owned(),
+                name: self.original_name(name).unwrap_or_else(|| name.to_owned()),
+            },
         }
     }
 

@@ -4,7 +4,7 @@ use super::split::Part;
 use crate::weights::BlockFormat;
 use crate::weights::bytes::Bytes;
 use crate::weights::checkpoint::{
-    Checkpoint, CheckpointError, Contents, Kind, Source, TensorInfo, UnsupportedTensor,
+    Checkpoint, CheckpointError, Contents, Kind, Origin, Source, TensorInfo, UnsupportedTensor,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -48,6 +48,7 @@ fn read_version(path: &Path, file: Bytes, version: u32) -> Result<Contents, Chec
         metadata: header.metadata,
         tensors,
         unsupported,
+        origin: Origin::default(),
     })
 }
 

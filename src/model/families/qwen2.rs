@@ -1,0 +1,16 @@
+//! Qwen2 and Qwen2.5 (Yang et al. 2024): Llama with biases on queries, keys and values, and rotary
+//! pairs in halves.
+
+use super::llama;
+use crate::compute::{Backend, RopeStyle};
+use crate::model::config::ModelConfig;
+use crate::model::layers::Decoder;
+use crate::model::load::LoadError;
+use crate::model::loader::Loader;
+
+pub(super) fn load<B: Backend>(
+    loader: &mut Loader<B>,
+    config: &ModelConfig,
+) -> Result<Decoder<B>, LoadError> {
+    llama::load_with(loader, config, RopeStyle::Halves)
+}
