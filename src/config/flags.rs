@@ -59,7 +59,7 @@ pub struct EngineFlags {
     /// Tokens of one KV block, 1 to 256 [default: 16]
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("block_size"))]
     pub block_size: Option<String>,
-    /// What keys and values are stored as: f16, bf16, int8 or fp8 [default: f16]
+    /// What keys and values are stored as: f16, bf16, f32, int8 or fp8 [default: f16]
     #[arg(long, value_name = "DTYPE", value_parser = checked("kv_cache_dtype"))]
     pub kv_cache_dtype: Option<String>,
     /// Encode the model's matrices while it is loaded: q4_k, q5_k, q6_k, q8_0, int8 or fp8

@@ -225,7 +225,7 @@ pub const SETTINGS: &[SettingSpec] = &[
     SettingSpec {
         table: "engine",
         name: "kv_cache_dtype",
-        help: "what keys and values are stored as: f16, bf16, int8 or fp8",
+        help: "what keys and values are stored as: f16, bf16, f32, int8 or fp8",
         get: |o| o.engine.kv_cache_dtype.to_string(),
         set: |o, typed| typed.parse().map(|x| o.engine.kv_cache_dtype = x),
     },

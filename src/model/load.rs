@@ -179,6 +179,7 @@ impl Sizes {
         let dtype = match options.kv_cache_dtype {
             KvCacheDtype::F16 => CacheDtype::F16,
             KvCacheDtype::Bf16 => CacheDtype::Bf16,
+            KvCacheDtype::F32 => CacheDtype::F32,
             KvCacheDtype::Int8 => CacheDtype::Int8,
             KvCacheDtype::Fp8 => CacheDtype::Fp8,
         };

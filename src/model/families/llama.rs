@@ -11,6 +11,7 @@ use crate::weights::Checkpoint;
 
 /// Mixtral's files call themselves Llama's, and have experts.
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    super::as_read(file, config)?;
     if has_experts(file) { mixture::configure(file, config) } else { Ok(()) }
 }
 
