@@ -15,6 +15,7 @@ use crate::protocol::{
 };
 use crate::script::{self, Piece, Printer, Quit, Status, Stdin, Tool, ToolRunner, View, written};
 use crate::sessions;
+use crate::shrink;
 use crate::store::{IfMissing, ReplayModels, ScreenModels, Store, Traces, tensor_rows};
 use crate::text::{ChatTemplate, Specials, TemplateError, TextModel};
 use crate::tools;
@@ -55,6 +56,7 @@ fn command(cli: Cli) -> Result<Status, Quit> {
         Command::Models(command) => models(&command),
         Command::Inspect(command) => inspect(&command),
         Command::Score(args) => score(&args),
+        Command::Quantize(args) => shrink::command(&args),
         Command::Replay(args) => replay(&args),
         Command::Bench(BenchCommand::Speed(args)) => measure::speed(&args),
         Command::Bench(BenchCommand::Prefix(args)) => measure::prefix(&args),

@@ -23,7 +23,7 @@
 //! | [`bench`](mod@bench) | speed measurements and their report |
 //! | [`tui`] | the screen |
 //! | [`script`] | everything without a screen |
-//! | [`launch`], [`measure`], [`archive`], [`open`], [`store`], [`card`] | the wiring: the only places that name all of them |
+//! | [`launch`], [`measure`], [`archive`], [`open`], [`shrink`], [`store`], [`card`] | the wiring: the only places that name all of them |
 
 pub mod archive;
 pub mod base;
@@ -43,6 +43,7 @@ pub mod protocol;
 pub mod sample;
 pub mod script;
 pub mod sessions;
+pub mod shrink;
 pub mod simulate;
 pub mod store;
 pub mod text;

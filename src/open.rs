@@ -9,8 +9,8 @@ use crate::engine::{self, Opened};
 use crate::model::{self, BLOCK_SIZE, DoesNotFit, LoadError, LoadOptions, Loaded};
 use crate::protocol::{Failure, FailureKind, Handle, LoadStage, ModelInfo};
 use crate::script::{self, DeviceRow, GpuFacts, MemoryRow, Placement};
-use crate::text::{TextModel, VocabSpec};
-use crate::weights::{Checkpoint, CheckpointError, Found, ReasoningHint, Summary};
+use crate::text::{HubError, HubFiles, TextModel, VocabSpec};
+use crate::weights::{Checkpoint, CheckpointError, Found, LayerLoss, ReasoningHint, Summary};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -125,7 +125,12 @@ impl Opening {
             path: self.path.display().to_string(),
             architecture: loaded.architecture.clone(),
             parameters: summary.parameters,
-            quantization: summary.formats.first().map_or("", |share| share.format).to_owned(),
+            quantization: match loaded.losses.first() {
+                Some(layer) => layer.worst.to.name(),
+                None => summary.formats.first().map_or("", |share| share.format),
+            }
+            .to_owned(),
+            quantized: self.quantized(&summary, &loaded.losses),
             file_bytes: summary.file_bytes,
             layers: loaded.layers,
             vocab_size: loaded.runner.limits().vocab_size,
@@ -143,6 +148,18 @@ impl Opening {
             weights_bytes: loaded.weight_bytes as u64,
             load_ms: 0.0,
         })
+    }
+
+    /// As what the matrices were encoded, and with what error, if they were: mean of all layers, and the worst.
+    fn quantized(&self, summary: &Summary, losses: &[LayerLoss]) -> Option<String> {
+        let format = self.settings.quantize?;
+        let found = summary.formats.first().map_or("", |share| share.format);
+        let Some(worst) = losses.iter().max_by(|a, b| a.worst.error.total_cmp(&b.worst.error)) else {
+            return Some(format!("left as {found}: nothing takes more bits than {format}"));
+        };
+        let mean = losses.iter().map(|layer| layer.mean).sum::<f64>() / losses.len() as f64;
+        let (mean, most, name) = (100.0 * mean, 100.0 * worst.worst.error, &worst.worst.name);
+        Some(format!("{format} of {found}, error {mean:.2} %, most {most:.2} % in {name}"))
     }
 }
 
@@ -217,6 +234,7 @@ fn load_options(settings: &EngineSettings) -> LoadOptions {
         host_kv_bytes: settings.host_kv_bytes,
         max_batched_tokens: settings.scheduler.max_num_batched_tokens,
         hybrid_kv_cache: true,
+        quantize: settings.quantize,
     }
 }
 
@@ -328,8 +346,12 @@ pub fn text_model(file: &Checkpoint, chat_template: Option<&str>) -> Result<Text
     }
 }
 
-/// What the file's `tokenizer.ggml.*` keys say.
+/// What the file's `tokenizer.ggml.*` keys say, or what a hub's folder has in files of its own.
 pub fn vocabulary(file: &Checkpoint) -> Result<VocabSpec, CheckpointError> {
+    if file.is_hub() {
+        let spec = VocabSpec::from_hub(&hub_files(file)?).map_err(|error| in_folder(file, error))?;
+        return Ok(VocabSpec { architecture: file.architecture()?.to_owned(), ..spec });
+    }
     let id = |key: &str| -> Result<Option<u32>, CheckpointError> {
         // An id beyond u32 is beyond every vocabulary, which is said there.
         Ok(file.u64(&format!("tokenizer.ggml.{key}"))?.map(|id| u32::try_from(id).unwrap_or(u32::MAX)))
@@ -351,7 +373,44 @@ pub fn vocabulary(file: &Checkpoint) -> Result<VocabSpec, CheckpointError> {
         remove_extra_whitespaces: file.bool("tokenizer.ggml.remove_extra_whitespaces")?,
         chat_template: file.str("tokenizer.chat_template")?.map(str::to_owned),
         architecture: file.str("general.architecture")?.unwrap_or_default().to_owned(),
+        ..VocabSpec::default()
     })
+}
+
+/// Of one text file beside the weights, in bytes; the largest known `tokenizer.json` has 34 MB.
+const LONGEST_COMPANION: u64 = 256 << 20;
+
+/// The files about text in a hub's folder.
+fn hub_files(file: &Checkpoint) -> Result<HubFiles, CheckpointError> {
+    let read = |name: &str| match file.companion(name) {
+        None => Ok(None),
+        Some(path) => companion(&path).map(Some),
+    };
+    let wrong =
+        |problem: &str| CheckpointError::Hub { path: file.path().to_owned(), problem: problem.into() };
+    Ok(HubFiles {
+        tokenizer: read("tokenizer.json")?.ok_or_else(|| wrong("there is no tokenizer.json"))?,
+        tokenizer_config: read("tokenizer_config.json")?,
+        chat_template: read("chat_template.jinja")?,
+        chat_template_json: read("chat_template.json")?,
+        generation_config: read("generation_config.json")?,
+        config: read("config.json")?,
+    })
+}
+
+fn companion(path: &Path) -> Result<Vec<u8>, CheckpointError> {
+    let unread = |source| CheckpointError::Open { path: path.to_owned(), source };
+    let bytes = std::fs::metadata(path).map_err(unread)?.len();
+    if bytes > LONGEST_COMPANION {
+        let problem =
+            format!("{bytes} bytes are more than the {LONGEST_COMPANION} that such a file may have");
+        return Err(CheckpointError::Hub { path: path.to_owned(), problem });
+    }
+    std::fs::read(path).map_err(unread)
+}
+
+fn in_folder(file: &Checkpoint, error: HubError) -> CheckpointError {
+    CheckpointError::Hub { path: file.path().join(error.file), problem: error.problem }
 }
 
 /// The model's own generation settings, where its file has some. What is out of range is left out: a
@@ -363,6 +422,13 @@ pub fn generation_settings(file: &Checkpoint) -> Vec<Given> {
         ("min_p", "min_p"),
         ("penalty_repeat", "repetition_penalty"),
     ];
+    if let Some(path) = file.companion("generation_config.json") {
+        let files = HubFiles { generation_config: companion(&path).ok(), ..HubFiles::default() };
+        let own = files.sampling().unwrap_or_default().into_iter();
+        return own
+            .filter_map(|(name, value)| Given::new(name, &value.to_string(), Origin::Model).ok())
+            .collect();
+    }
     let real = |(key, name): (&str, &str)| {
         let value = file.f32(&format!("general.sampling.{key}")).ok().flatten()?;
         Given::new(name, &value.to_string(), Origin::Model).ok()

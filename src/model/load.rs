@@ -7,13 +7,14 @@ use super::identity::cache_identity;
 use super::loader::Loader;
 use super::memory::{DoesNotFit, Host, Wanted};
 use super::model_runner::{self, ModelRunner};
+use super::quantize::quantized;
 use super::{KvPlan, ModelLimits, Runner};
 use crate::base::Memory;
 use crate::compute::{Backend, CacheDtype, CacheShape, DeviceError, Need};
 use crate::kv::CacheSpec;
 use crate::parallel::Solo;
-use crate::protocol::{KvCacheDtype, MemoryPlan};
-use crate::weights::{BlockFormat, Checkpoint, CheckpointError, TensorInfo};
+use crate::protocol::{KvCacheDtype, MemoryPlan, WeightFormat};
+use crate::weights::{BlockFormat, Checkpoint, CheckpointError, LayerLoss, TensorInfo};
 
 /// Tokens of a block, where nobody asked for another size.
 pub const BLOCK_SIZE: usize = 16;
@@ -35,6 +36,8 @@ pub struct LoadOptions {
     /// Layers with a window keep only what it shows, in cache groups of their own. Without, every layer
     /// keeps everything, in one group (vLLM's `disable_hybrid_kv_cache_manager`).
     pub hybrid_kv_cache: bool,
+    /// What the matrices are encoded as on their way; `None` is as they are.
+    pub quantize: Option<WeightFormat>,
 }
 
 impl Default for LoadOptions {
@@ -49,6 +52,7 @@ impl Default for LoadOptions {
             host_kv_bytes: 0,
             max_batched_tokens: 512,
             hybrid_kv_cache: true,
+            quantize: None,
         }
     }
 }
@@ -66,6 +70,8 @@ pub struct Loaded {
     pub state_bytes: usize,
     pub kv: KvPlan,
     pub memory: MemoryPlan,
+    /// What the layers lost, where they were quantised.
+    pub losses: Vec<LayerLoss>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +118,8 @@ pub fn needs(
     options: &LoadOptions,
     context: usize,
 ) -> Result<Needs, LoadError> {
-    let sizes = Sizes::new(&for_device(file, backend), backend, options)?;
+    let (file, _) = quantized(file, options.quantize);
+    let sizes = Sizes::new(&for_device(&file, backend), backend, options)?;
     let context = context.min(sizes.config.context_length);
     let host = if backend.own_memory() { Host::Apart { available: None } } else { Host::Same };
     Ok(Needs { bytes: sizes.wanted(options, None, host).least(context), context })
@@ -124,7 +131,8 @@ pub fn plan(
     backend: &impl Backend,
     options: &LoadOptions,
 ) -> Result<(KvPlan, MemoryPlan), LoadError> {
-    Plan::new(&for_device(file, backend), backend, options).map(|plan| (plan.kv, plan.memory))
+    let (file, _) = quantized(file, options.quantize);
+    Plan::new(&for_device(&file, backend), backend, options).map(|plan| (plan.kv, plan.memory))
 }
 
 impl Plan {
@@ -171,6 +179,7 @@ impl Sizes {
         let dtype = match options.kv_cache_dtype {
             KvCacheDtype::F16 => CacheDtype::F16,
             KvCacheDtype::Bf16 => CacheDtype::Bf16,
+            KvCacheDtype::F32 => CacheDtype::F32,
             KvCacheDtype::Int8 => CacheDtype::Int8,
             KvCacheDtype::Fp8 => CacheDtype::Fp8,
         };
@@ -236,7 +245,8 @@ pub fn load<B: Backend>(
     options: &LoadOptions,
     progress: &dyn Fn(u64, u64),
 ) -> Result<Loaded, LoadError> {
-    let file = &for_device(file, &backend);
+    let (file, losses) = quantized(file, options.quantize);
+    let file = &for_device(&file, &backend);
     let Plan { sizes, kv, memory } = Plan::new(file, &backend, options)?;
     let Sizes { config, layout, shape, bytes_per_block, .. } = sizes;
     let limits = ModelLimits {
@@ -277,6 +287,7 @@ pub fn load<B: Backend>(
         state_bytes: state_groups * bytes_per_block,
         kv,
         memory,
+        losses: losses.map(|losses| losses.layers()).unwrap_or_default(),
     })
 }
 

@@ -111,6 +111,9 @@ pub struct ModelInfo {
     pub parameters: u64,
     /// The commonest block format of the weights, by bytes: `Q4_1`.
     pub quantization: String,
+    /// What its matrices lost, where they were encoded while the model was loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantized: Option<String>,
     pub file_bytes: u64,
     pub layers: usize,
     pub vocab_size: usize,
