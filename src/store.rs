@@ -2,18 +2,17 @@
 //! is: the reports know nothing of catalogues, and the catalogue nothing of reports.
 
 use crate::base::Memory;
+use crate::card::file_card;
 use crate::config::{self, EngineSettings, Options, Sources};
 use crate::launch::{origins, variable};
 use crate::open;
 use crate::protocol::Handle;
-use crate::script::{
-    self, FileCard, FormatRow, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow,
-};
+use crate::script::{self, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow};
 use crate::trace::{self, Recording, ReplayOptions, TraceError};
 use crate::tui::{FetchEvent, MemoryNeed, ModelChoice, Models, PresetChoice, StartSettings};
 use crate::weights::{
-    self, Catalogue, CatalogueModel, Checkpoint, FetchError, FetchOptions, Found, Listed, ModelDirs,
-    NotFound, Origin, Phase, Source, Summary,
+    self, BadName, Catalogue, CatalogueModel, Checkpoint, FetchError, FetchOptions, Found, Listed, ModelDirs,
+    NotFound, Origin, Phase, Repository, Source, Summary,
 };
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -74,6 +73,10 @@ impl Store {
             Ok(found) => return Ok(found),
             Err(missing) => missing,
         };
+        if let Some(repository) = Repository::parse(wanted) {
+            let bad = |why: BadName| Quit::new(Status::Usage, why.to_string());
+            return self.obtain_repository(&repository.map_err(bad)?, missing, if_missing, quiet);
+        }
         let Some(model) = missing.known.as_deref().and_then(|name| self.catalogue.get(name)) else {
             return Err(Quit::new(Status::NoModel, missing.to_string())
                 .advise("glassbox models ls lists what there is; a .gguf file can be named by its path"));
@@ -94,7 +97,31 @@ impl Store {
         Ok(Found { name: model.name.clone(), path, origin: Origin::Catalogue, reasoning: model.reasoning })
     }
 
-    /// Fetches a model of the catalogue, and shows how it goes.
+    /// A repository of a hub. How large it is, is not known before it is asked, so nobody is asked for
+    /// consent by the way: `models pull` and `--yes` fetch, everything else says how.
+    fn obtain_repository(
+        &self,
+        wanted: &Repository,
+        missing: NotFound,
+        if_missing: IfMissing,
+        quiet: bool,
+    ) -> Result<Found, Quit> {
+        if if_missing != IfMissing::Fetch {
+            return Err(Quit::new(Status::NoModel, missing.to_string()).advise(format!(
+                "glassbox models pull {} fetches it; --yes does so on the way",
+                missing.wanted
+            )));
+        }
+        let (store, repository) = (self.clone(), wanted.clone());
+        let path = fetching(&wanted.name, quiet, move |progress| {
+            let options = FetchOptions { offline: store.offline, ..FetchOptions::from_env() };
+            weights::fetch_repository(&repository, &store.dirs, &options, progress)
+        })?;
+        let name = missing.wanted.strip_prefix("hf:").unwrap_or(&missing.wanted).to_owned();
+        Ok(Found { name, path, origin: Origin::HubCache, reasoning: None })
+    }
+
+    /// Fetches a model of the catalogue or a repository of a hub, and shows how it goes.
     pub fn pull(&self, wanted: &str, quiet: bool) -> Result<(String, PathBuf, bool), Quit> {
         match self.find(wanted) {
             Ok(found) => Ok((found.name, found.path, false)),
@@ -134,7 +161,7 @@ impl Store {
         [&self.dirs.root].into_iter().chain(&self.dirs.hub_cache).map(folder).collect()
     }
 
-    pub fn card(&self, wanted: &str) -> Result<ModelCard, Quit> {
+    pub fn card(&self, wanted: &str, settings: &EngineSettings) -> Result<ModelCard, Quit> {
         let found = self.find(wanted);
         let name = match &found {
             Ok(found) => found.name.clone(),
@@ -152,7 +179,7 @@ impl Store {
         let Ok(found) = found else { return Ok(card) };
         let file = Checkpoint::inspect(&found.path).map_err(|e| Quit::new(Status::NoModel, e.to_string()))?;
         let summary = Summary::of(&file).map_err(|e| Quit::new(Status::NoModel, e.to_string()))?;
-        card.file = Some(file_card(&file, &summary));
+        card.file = Some(file_card(&file, &summary, &card.row.name, settings));
         let row = &mut card.row;
         row.present = true;
         row.path = Some(found.path);
@@ -178,32 +205,11 @@ impl Store {
     }
 
     fn fetch(&self, model: &CatalogueModel, quiet: bool) -> Result<PathBuf, Quit> {
-        let bar = if quiet { Progress::hidden() } else { Progress::bytes(&model.name) };
         if !quiet && !self.offline && !io::stderr().is_terminal() {
             eprintln!("fetching {} ({:.1} MB, {})", model.name, model.bytes() as f64 / 1e6, model.licence);
         }
-        bar.keep_drawing();
         let (store, wanted) = (self.clone(), model.clone());
-        let ended = script::unless_signalled(move |stop| {
-            store.fetch_with(&wanted, &mut |progress| {
-                bar.say(&format!("{} {} from {}", phase(progress.phase), wanted.name, progress.source));
-                bar.set(progress.done, progress.total);
-                match stop.load(Ordering::Relaxed) {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
-            })
-        })?;
-        match ended {
-            Ok(fetched) => fetched.map_err(|error| {
-                let status = match error {
-                    FetchError::AllFailed { .. } => Status::NoModel,
-                    _ => Status::Failed,
-                };
-                Quit::new(status, error.to_string())
-            }),
-            Err(signal) => Err(Quit::new(signal.into(), FetchError::Cancelled.to_string())),
-        }
+        fetching(&model.name, quiet, move |progress| store.fetch_with(&wanted, progress))
     }
 
     fn row(&self, listed: Listed) -> ModelRow {
@@ -226,6 +232,39 @@ impl Store {
     }
 }
 
+/// Runs a fetch, with a bar unless `quiet`, until it ends or a signal says so.
+fn fetching(
+    name: &str,
+    quiet: bool,
+    fetch: impl FnOnce(&mut dyn FnMut(weights::Progress) -> ControlFlow<()>) -> Result<PathBuf, FetchError>
+    + Send
+    + 'static,
+) -> Result<PathBuf, Quit> {
+    let bar = if quiet { Progress::hidden() } else { Progress::bytes(name) };
+    bar.keep_drawing();
+    let name = name.to_owned();
+    let ended = script::unless_signalled(move |stop| {
+        fetch(&mut |progress| {
+            bar.say(&format!("{} {name} from {}", phase(progress.phase), progress.source));
+            bar.set(progress.done, progress.total);
+            match stop.load(Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })
+    })?;
+    match ended {
+        Ok(fetched) => fetched.map_err(|error| {
+            let status = match error {
+                FetchError::AllFailed { .. } => Status::NoModel,
+                _ => Status::Failed,
+            };
+            Quit::new(status, error.to_string())
+        }),
+        Err(signal) => Err(Quit::new(signal.into(), FetchError::Cancelled.to_string())),
+    }
+}
+
 /// Every tensor of a file, also those in formats that glassbox cannot compute with.
 pub fn tensor_rows(file: &Checkpoint) -> Vec<TensorRow> {
     let shape = |dims: &[usize]| dims.iter().map(|dim| *dim as u64).collect();
@@ -242,34 +281,6 @@ pub fn tensor_rows(file: &Checkpoint) -> Vec<TensorRow> {
         bytes: tensor.bytes as u64,
     });
     known.chain(others).collect()
-}
-
-fn file_card(file: &Checkpoint, summary: &Summary) -> FileCard {
-    let text = |key: &str| file.str(key).ok().flatten().unwrap_or_default();
-    let (model, pre) = (text("tokenizer.ggml.model"), text("tokenizer.ggml.pre"));
-    FileCard {
-        layers: summary.layers,
-        vocabulary: summary.vocabulary,
-        formats: summary
-            .formats
-            .iter()
-            .map(|share| FormatRow {
-                format: share.format.to_owned(),
-                tensors: share.tensors,
-                bytes: share.bytes,
-                supported: share.supported,
-            })
-            .collect(),
-        kv_bytes_per_token: summary.kv_bytes_per_token(KV_BYTES_PER_VALUE),
-        tokenizer: [model, pre]
-            .iter()
-            .filter(|part| !part.is_empty())
-            .copied()
-            .collect::<Vec<_>>()
-            .join(", "),
-        chat_template: summary.has_chat_template,
-        memory: None,
-    }
 }
 
 fn sources(model: &CatalogueModel) -> Vec<String> {

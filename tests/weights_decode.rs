@@ -20,8 +20,9 @@ fn compare(format: BlockFormat, file: &SafeTensors<'_>, raw: &str, expected: &st
 
 #[test]
 fn quantised_blocks_decode_to_the_golden_weights() {
-    let golden = BlockFormat::ALL.into_iter().filter(|f| !matches!(f, BlockFormat::F32 | BlockFormat::F16));
-    for format in golden {
+    // These have no golden file, and tests of their own below.
+    let plain = [BlockFormat::F32, BlockFormat::F16, BlockFormat::Q8_K, BlockFormat::F8];
+    for format in BlockFormat::ALL.into_iter().filter(|format| !plain.contains(format)) {
         let path =
             format!("{}/tests/fixtures/quants/{}.safetensors", env!("CARGO_MANIFEST_DIR"), format.name());
         let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -47,6 +48,65 @@ fn every_half_and_some_floats_decode_to_themselves() {
     let mut decoded = [1.0; 6];
     decode(BlockFormat::F32, &bytes, &mut decoded);
     assert_eq!(decoded, floats);
+}
+
+#[test]
+fn eight_bits_with_one_scale_are_their_product() {
+    let mut block = 0.25f32.to_le_bytes().to_vec();
+    block.extend((0..256).map(|q| q as u8));
+    block.extend([0x55; 32]); // sums, which decoding has no use for
+    let mut decoded = [0.0; 256];
+    decode(BlockFormat::Q8_K, &block, &mut decoded);
+    for (q, got) in decoded.iter().enumerate() {
+        assert_eq!(*got, 0.25 * f32::from(q as u8 as i8));
+    }
+}
+
+/// By the definition: sign, exponent with bias 7, three bits of fraction.
+fn e4m3(code: u8) -> f32 {
+    let (exponent, fraction) = (i32::from(code >> 3 & 15), f32::from(code & 7));
+    let size = match exponent {
+        15 if code & 7 == 7 => f32::NAN,
+        0 => fraction / 8.0 * 2f32.powi(-6),
+        _ => (1.0 + fraction / 8.0) * 2f32.powi(exponent - 7),
+    };
+    if code & 0x80 == 0 { size } else { -size }
+}
+
+#[test]
+fn every_e4m3_decodes_to_what_it_is_defined_as() {
+    for start in (0..=255u8).step_by(32) {
+        let mut block: Vec<u8> = (0..32).map(|i| start + i).collect();
+        block.extend(0.75f32.to_le_bytes());
+        let mut decoded = [0.0; 32];
+        decode(BlockFormat::F8, &block, &mut decoded);
+        for (code, got) in (start..=start + 31).zip(decoded) {
+            let want = e4m3(code) * 0.75;
+            assert!(got == want || (got.is_nan() && want.is_nan()), "{code:#04x}: {got}, not {want}");
+        }
+    }
+}
+
+/// Any file may hold any bits.
+#[test]
+fn no_bits_make_decoding_panic() {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    let mut byte = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    for format in BlockFormat::ALL {
+        let mut weights = vec![0.0; format.block_len()];
+        for fill in [0, 0x7F, 0x80, 0xFF] {
+            decode(format, &vec![fill; format.block_bytes()], &mut weights);
+        }
+        for _ in 0..200 {
+            let block: Vec<u8> = (0..format.block_bytes()).map(|_| byte()).collect();
+            decode(format, &block, &mut weights);
+        }
+    }
 }
 
 #[test]

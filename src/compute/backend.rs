@@ -1,8 +1,8 @@
 use super::draw::{DrawRow, Drawn, Unusable};
 use super::{
     Activation, AttentionSpec, By, CacheShape, Capacity, Columns, Convolution, DeltaRule, Device,
-    DeviceError, Experts, Gate, HeadColumns, MatrixSize, Meter, Norm, Result, Routing, Scan, Span, Spent,
-    State, Step, Write,
+    DeviceError, Experts, Gate, HeadColumns, MatrixSize, Meter, Need, Norm, Result, Routing, Scan, Span,
+    Spent, State, Step, Write,
 };
 use crate::base::Memory;
 use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo};
@@ -41,6 +41,15 @@ pub trait Backend: Send + Sized + 'static {
     fn sample_times(&mut self, every: u32) -> bool {
         let _ = every;
         false
+    }
+
+    /// Asked before anything is loaded.
+    ///
+    /// # Errors
+    /// It has no kernels for that, and what it has them for.
+    fn supports(&self, need: &Need) -> Result<()> {
+        let _ = need;
+        Ok(())
     }
 
     /// Told once, before buffers and caches are made.
@@ -127,6 +136,23 @@ pub trait Backend: Send + Sized + 'static {
         x: (&Self::Buf, Columns),
         rows: usize,
     ) -> Result<()>;
+
+    /// `out[t, h, to] = x[t, h, from]`
+    fn copy_heads(
+        &mut self,
+        out: (&mut Self::Buf, HeadColumns),
+        x: (&Self::Buf, HeadColumns),
+        rows: usize,
+        heads: usize,
+    ) -> Result<()> {
+        let of = |at: HeadColumns, head| {
+            let first = at.first + head * at.step;
+            Columns { first, len: at.len, stride: at.stride }
+        };
+        let ((out, to), (x, from)) = (out, x);
+        (0..heads)
+            .try_for_each(|head| self.copy_columns((&mut *out, of(to, head)), (x, of(from, head)), rows))
+    }
 
     /// `x[t, at] *= by(gate[t, from])`; one column of the gate serves all of a row's.
     fn multiply_columns(

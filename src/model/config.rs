@@ -1,4 +1,5 @@
-use crate::compute::{CacheDtype, CacheShape, NormKind};
+use super::rope::Scaling;
+use crate::compute::{Activation, CacheDtype, CacheShape, NormKind};
 use crate::kv::CacheSpec;
 use crate::weights::{Checkpoint, CheckpointError};
 
@@ -24,6 +25,8 @@ pub(super) struct ModelConfig {
     pub(super) norm_plus_one: bool,
     /// Multiplies scores, where the file says so.
     pub(super) attention_scale: Option<f32>,
+    /// Of the feed-forward parts, where the file says so.
+    pub(super) activation: Option<Activation>,
     /// What each layer keeps of the past.
     pub(super) caches: Vec<CacheSpec>,
     /// Values (f32) of the state of a layer that keeps one.
@@ -34,7 +37,7 @@ pub(super) struct ModelConfig {
     pub(super) rope_base: f32,
     /// Elements of a head that turn.
     pub(super) rope_dims: usize,
-    pub(super) rope_scaling: f32,
+    pub(super) rope_scaling: Scaling,
 }
 
 /// Columns of the buffers that layers work in; of each the widest layer's.
@@ -69,15 +72,17 @@ impl ModelConfig {
                 _ => Err(bad(&key(name), value, &format!("from 1 to {MOST} is possible"))),
             }
         };
+        // Models without attention say that they have no heads.
         let whole_or = |name: &str, or: usize| match file.u64(&key(name))? {
+            None | Some(0) => Ok(or),
             Some(_) => whole(name),
-            None => Ok(or),
         };
         let (dim, heads) = (whole("embedding_length")?, whole_or("attention.head_count", 1)?);
-        let kv_heads = match file.u64(&key("attention.head_count_kv"))? {
-            Some(_) => whole("attention.head_count_kv")?,
-            None => heads,
-        };
+        let layers = whole("block_count")?;
+        // Layers without attention have none.
+        let most = |heads: Vec<u32>| heads.into_iter().max().filter(|heads| *heads > 0);
+        let kv_heads = file.per_layer(&key("attention.head_count_kv"), layers)?.and_then(most);
+        let kv_heads = kv_heads.map_or(heads, |heads| heads as usize);
         if heads % kv_heads != 0 {
             return Err(bad(
                 &key("attention.head_count_kv"),
@@ -92,8 +97,10 @@ impl ModelConfig {
                 return Err(bad(&key("embedding_length"), dim, &format!("not a multiple of {heads} heads")));
             }
         };
+        // A latent cache has values of a size of their own.
         if let Some(value) = file.u64(&key("attention.value_length"))?
             && value != head_dim as u64
+            && file.value(&key("attention.kv_lora_rank")).is_none()
         {
             return Err(bad(&key("attention.value_length"), value, &format!("keys have {head_dim}")));
         }
@@ -111,7 +118,8 @@ impl ModelConfig {
                 &format!("a head has {head_dim} elements"),
             ));
         }
-        let layers = whole("block_count")?;
+        let context_length = whole("context_length")?;
+        let rope_scaling = Scaling::read(file, context_length, rope_dims)?;
         let feed_forward = whole_or("feed_forward_length", 1)?;
         let (norm, eps) = match file.f32(&key("attention.layer_norm_epsilon"))? {
             Some(eps) => (NormKind::Layer, eps),
@@ -125,11 +133,12 @@ impl ModelConfig {
             head_dim,
             feed_forward,
             vocab_size: vocab_size(file)?,
-            context_length: whole("context_length")?,
+            context_length: rope_scaling.context(context_length),
             eps,
             norm,
             norm_plus_one: false,
             attention_scale: file.f32(&key("attention.scale"))?,
+            activation: activation(file, &key("hidden_activation"))?,
             caches: vec![CacheSpec::Full; layers],
             state_len: 0,
             latent: None,
@@ -141,26 +150,59 @@ impl ModelConfig {
             },
             rope_base: file.f32(&key("rope.freq_base"))?.unwrap_or(10_000.0),
             rope_dims,
-            rope_scaling: rope_scaling(file, &architecture)?,
+            rope_scaling,
             architecture,
         })
     }
 
-    /// Angle per position of each rotated pair: `base^(-2i / dims)`, divided by a factor for each
-    /// pair where the file has them (Llama 3's long-context scaling), and by the linear factor.
-    pub(super) fn inverse_frequencies(&self, base: f32, linear: f32, factors: Option<&[f32]>) -> Vec<f32> {
-        (0..self.rope_dims / 2)
-            .map(|i| {
-                let frequency = 1.0 / base.powf((2 * i) as f32 / self.rope_dims as f32);
-                frequency / factors.map_or(1.0, |f| f[i]) / linear
-            })
-            .collect()
+    /// Layers that have no key heads keep a state instead of keys and values.
+    pub(super) fn recurrent_where_no_heads(&mut self, file: &Checkpoint) -> Result<(), ConfigError> {
+        let key = format!("{}.attention.head_count_kv", self.architecture);
+        let heads = file.per_layer(&key, self.layers)?.unwrap_or_default();
+        for (spec, _) in self.caches.iter_mut().zip(heads).filter(|(_, heads)| *heads == 0) {
+            *spec = CacheSpec::Recurrent;
+        }
+        Ok(())
+    }
+
+    /// A dimension that the family needs, under `{architecture}.`.
+    pub(super) fn whole(&self, file: &Checkpoint, name: &str) -> Result<usize, ConfigError> {
+        let key = format!("{}.{name}", self.architecture);
+        let value = file.require_u64(&key)?;
+        match usize::try_from(value) {
+            Ok(value) if (1..=MOST).contains(&value) => Ok(value),
+            _ => Err(bad(&key, value, &format!("from 1 to {MOST} is possible"))),
+        }
     }
 
     /// Keys and values of one token in all layers that keep some.
     pub(super) fn kv_bytes_per_token(&self, dtype: CacheDtype) -> usize {
         let layers = self.caches.iter().filter(|spec| **spec != CacheSpec::Recurrent).count();
         layers * self.cache_shape(1, dtype).token_bytes() * self.cache_heads()
+    }
+
+    /// The same, with what is left empty in blocks that are as long as a state.
+    pub(super) fn kv_bytes_per_token_in(&self, shape: &CacheShape) -> usize {
+        let layers = self.caches.iter().filter(|spec| **spec != CacheSpec::Recurrent).count();
+        (layers * shape.block_bytes()).div_ceil(shape.block_size)
+    }
+
+    /// How many tokens a block should have: keys and values take at least as much as a state, if such
+    /// blocks are possible, and as few as that allows. Where there are none, what is cached of a sequence
+    /// is its states after every block: few of them are to be made.
+    pub(super) fn block_size_for_states(&self, least: usize, dtype: CacheDtype) -> usize {
+        const MOST: usize = 256;
+        if self.state_len == 0 {
+            return least;
+        }
+        let tokens = match self.caches.iter().all(|spec| *spec == CacheSpec::Recurrent) {
+            true => MOST,
+            false => {
+                let shape = self.cache_shape(1, dtype);
+                shape.least_bytes.div_ceil((self.cache_heads() * shape.token_bytes()).max(1))
+            }
+        };
+        tokens.next_multiple_of(16).clamp(least.min(MOST), MOST)
     }
 
     /// Heads of the cache: of latent vectors there is one for all.
@@ -189,6 +231,36 @@ impl ModelConfig {
         }
     }
 
+    /// Tokens of the window that some layers see, where the file has one. A token sees itself at least.
+    pub(super) fn window_length(&self, file: &Checkpoint) -> Result<Option<usize>, ConfigError> {
+        let window = file.u64(&format!("{}.attention.sliding_window", self.architecture))?;
+        Ok(window.filter(|window| *window > 0).map(|window| usize::try_from(window).unwrap_or(usize::MAX)))
+    }
+
+    /// Whether each layer sees a window: as the file lists it, or all but every `period`-th where it
+    /// gives no other period.
+    pub(super) fn sliding_layers(&self, file: &Checkpoint, period: u64) -> Result<Vec<bool>, ConfigError> {
+        let key = format!("{}.attention.sliding_window_pattern", self.architecture);
+        if let Ok(Some(listed)) = file.bools(&key) {
+            return match listed.len() == self.layers {
+                true => Ok(listed),
+                false => {
+                    let problem = format!("the model has {} layers", self.layers);
+                    Err(bad(&key, format!("a list of {}", listed.len()), &problem))
+                }
+            };
+        }
+        let period = file.u64(&key)?.unwrap_or(period).max(1);
+        Ok((1..=self.layers as u64).map(|layer| !layer.is_multiple_of(period)).collect())
+    }
+
+    /// Those layers see `window` tokens, the others all.
+    pub(super) fn slide(&mut self, window: usize, layers: &[bool]) {
+        for (spec, _) in self.caches.iter_mut().zip(layers).filter(|(_, slides)| **slides) {
+            *spec = CacheSpec::Sliding { window };
+        }
+    }
+
     pub(super) fn qkv_rows(&self) -> usize {
         (self.heads + 2 * self.kv_heads) * self.head_dim
     }
@@ -201,19 +273,20 @@ pub(super) fn bad(key: &str, value: impl ToString, problem: &str) -> ConfigError
     ConfigError::Value { key: key.to_owned(), value: value.to_string(), problem: problem.to_owned() }
 }
 
+/// By the names that transformers gives them, in a key of ours: GGUF's families have one each.
+fn activation(file: &Checkpoint, key: &str) -> Result<Option<Activation>, ConfigError> {
+    Ok(Some(match file.str(key)? {
+        None => return Ok(None),
+        Some("silu" | "swish") => Activation::Silu,
+        Some("gelu") => Activation::Gelu,
+        Some("gelu_new" | "gelu_fast" | "gelu_accurate" | "gelu_pytorch_tanh") => Activation::GeluTanh,
+        Some(other) => return Err(bad(key, other, "only silu and forms of gelu are supported")),
+    }))
+}
+
 /// Rows of the embedding matrix; the file's own `vocab_size` may be padded or missing.
 fn vocab_size(file: &Checkpoint) -> Result<usize, CheckpointError> {
     Ok(file.require_info("token_embd.weight")?.dims.get(1).copied().unwrap_or(1))
-}
-
-/// The linear factor; other kinds change attention in ways this loader does not know.
-fn rope_scaling(file: &Checkpoint, architecture: &str) -> Result<f32, ConfigError> {
-    let key = format!("{architecture}.rope.scaling.type");
-    match file.str(&key)? {
-        None | Some("none") => Ok(1.0),
-        Some("linear") => Ok(file.require_f32(&format!("{architecture}.rope.scaling.factor"))?),
-        Some(other) => Err(bad(&key, other, "only none and linear are supported so far")),
-    }
 }
 
 #[cfg(test)]
@@ -235,13 +308,14 @@ mod tests {
             norm: NormKind::Rms,
             norm_plus_one: false,
             attention_scale: None,
+            activation: None,
             caches: vec![CacheSpec::Full],
             state_len: 0,
             latent: None,
             widths: Widths::default(),
             rope_base: 500_000.0,
             rope_dims: 128,
-            rope_scaling: 1.0,
+            rope_scaling: Scaling::None,
         }
     }
 
@@ -257,30 +331,20 @@ mod tests {
         }
     }
 
-    /// BUGLOG A01: Llama 3's scaling (factor 8, low 1, high 4, original context 8192), which GGUF
-    /// stores as one factor for each pair, against the formula of the Llama 3.1 release.
+    /// Qwen3-Next's shape: 2 MiB of state beside 2 KiB of keys and values a token; and LFM2-1.2B's.
     #[test]
-    fn llama3_factors_give_the_reference_frequencies() {
-        let config = of_one_head();
-        let plain: Vec<f64> = (0..64).map(|i| 500_000f64.powf(-f64::from(2 * i) / 128.0)).collect();
-        let reference: Vec<f64> = plain
-            .iter()
-            .map(|f| {
-                let wavelength = std::f64::consts::TAU / f;
-                if wavelength < 8192.0 / 4.0 {
-                    *f
-                } else if wavelength > 8192.0 {
-                    f / 8.0
-                } else {
-                    let smooth = (8192.0 / wavelength - 1.0) / 3.0;
-                    (1.0 - smooth) * f / 8.0 + smooth * f
-                }
-            })
-            .collect();
-        let factors: Vec<f32> = plain.iter().zip(&reference).map(|(p, r)| (p / r) as f32).collect();
-        let ours = config.inverse_frequencies(500_000.0, 1.0, Some(&factors));
-        for (ours, reference) in ours.iter().zip(&reference) {
-            assert!((f64::from(*ours) / reference - 1.0).abs() < 1e-6);
-        }
+    fn blocks_grow_to_the_size_of_a_state_where_there_is_one() {
+        let caches = vec![CacheSpec::Recurrent, CacheSpec::Full];
+        let hybrid = |kv_heads, head_dim, state_len| {
+            let config =
+                ModelConfig { caches: caches.clone(), kv_heads, head_dim, state_len, ..of_one_head() };
+            let tokens = config.block_size_for_states(16, CacheDtype::F16);
+            (tokens, config.kv_bytes_per_token_in(&config.cache_shape(tokens, CacheDtype::F16)))
+        };
+        let state = 32 * 128 * 128 + 3 * 8192;
+        assert_eq!(hybrid(2, 256, state), (256, (4 * state).div_ceil(256)));
+        assert_eq!(hybrid(8, 64, 2 * 2048), (16, 2048));
+        assert_eq!(hybrid(2, 16, 5000), (160, 128));
+        assert_eq!(of_one_head().block_size_for_states(16, CacheDtype::F16), 16);
     }
 }

@@ -32,6 +32,23 @@ pub struct CatalogueModel {
     pub files: Vec<CatalogueFile>,
 }
 
+impl CatalogueModel {
+    /// Stands for files that no catalogue names, in the folder `name`.
+    pub(super) fn of_files(name: &str, title: &str) -> Self {
+        CatalogueModel {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            description: String::new(),
+            licence: String::new(),
+            context: 0,
+            parameters: 0,
+            default: false,
+            reasoning: None,
+            files: Vec::new(),
+        }
+    }
+}
+
 /// A parser of thoughts by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -65,26 +65,73 @@ impl ModelDirs {
 
     /// Snapshots of a repository in the hub cache: the one that `main` names first, then the newest.
     pub(super) fn snapshots(&self, repository: &str) -> Vec<PathBuf> {
-        let Some(cache) = &self.hub_cache else { return Vec::new() };
-        let repo = cache.join(format!("models--{}", repository.replace('/', "--")));
-        let main = fs::read_to_string(repo.join("refs").join("main")).unwrap_or_default();
-        let mut snapshots = subfolders(&repo.join("snapshots"));
-        snapshots.sort_by_key(|path| {
-            let is_main = path.file_name().is_some_and(|name| name == main.trim());
-            let age = fs::metadata(path).and_then(|meta| meta.modified()).ok().and_then(|t| t.elapsed().ok());
-            (!is_main, age)
-        });
-        snapshots
+        let folder = repository_folder(repository);
+        self.hub_caches().flat_map(|cache| snapshots(&cache.join(&folder))).collect()
+    }
+
+    /// The snapshot of a commit (or a beginning of one), a branch or a tag.
+    pub(super) fn snapshots_at(&self, repository: &str, revision: &str) -> Vec<PathBuf> {
+        let folder = repository_folder(repository);
+        let of = |cache: PathBuf| {
+            let repo = cache.join(&folder);
+            let commit = fs::read_to_string(repo.join("refs").join(revision)).unwrap_or_default();
+            let wanted =
+                if commit.trim().is_empty() { revision.to_owned() } else { commit.trim().to_owned() };
+            let fits = move |path: &PathBuf| {
+                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&wanted))
+            };
+            snapshots(&repo).into_iter().filter(fits).collect::<Vec<_>>()
+        };
+        self.hub_caches().flat_map(of).collect()
+    }
+
+    /// Where repositories of hubs are fetched to, in the layout of a hub cache.
+    pub(super) fn repository(&self, repository: &str) -> PathBuf {
+        self.own_hub_cache().join(repository_folder(repository))
+    }
+
+    fn own_hub_cache(&self) -> PathBuf {
+        self.root.join("hub")
+    }
+
+    /// Our own first.
+    fn hub_caches(&self) -> impl Iterator<Item = PathBuf> {
+        [self.own_hub_cache()].into_iter().chain(self.hub_cache.clone())
     }
 
     /// `owner/name` of every repository in the hub cache.
     pub(super) fn repositories(&self) -> Vec<String> {
-        let folders = self.hub_cache.as_deref().map(subfolders).unwrap_or_default();
+        let folders: Vec<PathBuf> = self.hub_caches().flat_map(|cache| subfolders(&cache)).collect();
         let name = |path: &PathBuf| {
             path.file_name()?.to_str()?.strip_prefix("models--").map(|n| n.replacen("--", "/", 1))
         };
-        folders.iter().filter_map(name).collect()
+        let mut names: Vec<String> = folders.iter().filter_map(name).collect();
+        names.sort();
+        names.dedup();
+        names
     }
+}
+
+fn repository_folder(repository: &str) -> String {
+    format!("models--{}", repository.replace('/', "--"))
+}
+
+/// The one that `main` names first, then the newest.
+fn snapshots(repo: &Path) -> Vec<PathBuf> {
+    let main = fs::read_to_string(repo.join("refs").join("main")).unwrap_or_default();
+    let mut snapshots = subfolders(&repo.join("snapshots"));
+    snapshots.sort_by_key(|path| {
+        let is_main = path.file_name().is_some_and(|name| name == main.trim());
+        let age = fs::metadata(path).and_then(|meta| meta.modified()).ok().and_then(|t| t.elapsed().ok());
+        (!is_main, age)
+    });
+    snapshots
+}
+
+/// A folder as hubs have them, with weights that can be read.
+pub(super) fn is_hub_folder(dir: &Path) -> bool {
+    let safe = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "safetensors");
+    dir.join("config.json").is_file() && entries(dir).iter().any(safe)
 }
 
 fn subfolders(dir: &Path) -> Vec<PathBuf> {
@@ -97,6 +144,11 @@ fn subfolders(dir: &Path) -> Vec<PathBuf> {
 fn entries(dir: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
+}
+
+/// Folders of hubs right below a folder.
+pub(super) fn hub_folders(dir: &Path) -> Vec<PathBuf> {
+    subfolders(dir).into_iter().filter(|path| is_hub_folder(path)).collect()
 }
 
 /// By its name.

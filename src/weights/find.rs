@@ -1,5 +1,5 @@
 use super::catalogue::{Catalogue, CatalogueModel, ReasoningHint};
-use super::dirs::{ModelDirs, gguf_files, is_gguf};
+use super::dirs::{ModelDirs, gguf_files, hub_folders, is_gguf, is_hub_folder};
 use super::names;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -96,10 +96,17 @@ impl Lookup<'_> {
     }
 
     fn in_folder(&self, folder: &Path) -> Outcome {
+        // A folder that only says what a model is gets the reader's own words for what it lacks.
+        if is_hub_folder(folder) || (folder.join("config.json").is_file() && gguf_files(folder, 0).is_empty())
+        {
+            return Ok(found(file_name(folder), folder, Origin::Path));
+        }
         let files = gguf_files(folder, 0);
         match files.as_slice() {
             [only] => Ok(found(stem(only), only, Origin::Path)),
-            [] => self.fail(Some("there is no .gguf file in this folder".to_owned())),
+            [] => self.fail(Some(
+                "there is no .gguf file in this folder, and no config.json with safetensors".to_owned(),
+            )),
             several => {
                 self.fail(Some(format!("this folder has several models; name one: {}", file_names(several))))
             }
@@ -109,6 +116,10 @@ impl Lookup<'_> {
     fn by_name(&self) -> Option<Outcome> {
         if let Some(model) = self.catalogue.get(self.wanted) {
             return Some(self.of_catalogue(model));
+        }
+        let hub = hub_folders(&self.dirs.root).into_iter().find(|folder| file_name(folder) == self.wanted);
+        if let Some(folder) = hub {
+            return Some(Ok(found(file_name(&folder), &folder, Origin::ModelFolder)));
         }
         let files = gguf_files(&self.dirs.root, 2);
         let named = |path: &&PathBuf| stem(path) == self.wanted || file_name(path) == self.wanted;
@@ -147,14 +158,22 @@ impl Lookup<'_> {
         };
         let slash = name.match_indices('/').nth(1).map_or(name.len(), |(at, _)| at);
         let (repository, file) = (&name[..slash], name[slash..].strip_prefix('/'));
+        let (repository, revision) = match repository.split_once('@') {
+            Some((repository, revision)) => (repository, Some(revision)),
+            None => (repository, None),
+        };
         let checked = names::repository(repository).and_then(|_| {
+            revision.map_or(Ok(()), |revision| names::component(revision, "a revision"))?;
             file.map_or(Ok(PathBuf::new()), |file| names::relative(file, "a file of a hub repository"))
         });
         let file_path = match checked {
             Ok(path) => path,
             Err(bad) => return explicit.then(|| self.fail(Some(bad.to_string()))),
         };
-        let snapshots = self.dirs.snapshots(repository);
+        let snapshots = match revision {
+            None => self.dirs.snapshots(repository),
+            Some(revision) => self.dirs.snapshots_at(repository, revision),
+        };
         if snapshots.is_empty() {
             return explicit.then(|| self.fail(Some("this repository is not in the hub cache".to_owned())));
         }
@@ -166,6 +185,9 @@ impl Lookup<'_> {
                 None => self.fail(Some("the repository is in the hub cache, that file is not".to_owned())),
             });
         }
+        if let Some(folder) = snapshots.iter().find(|snapshot| is_hub_folder(snapshot)) {
+            return Some(Ok(found(repository.to_owned(), folder, Origin::HubCache)));
+        }
         let mut files =
             snapshots.iter().map(|snapshot| gguf_files(snapshot, 2)).filter(|files| !files.is_empty());
         Some(match files.next().as_deref() {
@@ -174,7 +196,9 @@ impl Lookup<'_> {
                 "the repository has several models; add one of: {}",
                 file_names(several)
             ))),
-            None => self.fail(Some("the repository is in the hub cache, without a .gguf file".to_owned())),
+            None => self.fail(Some(
+                "the repository is in the hub cache, without safetensors and a .gguf file".to_owned(),
+            )),
         })
     }
 

@@ -1,6 +1,6 @@
 use super::Checkpoint;
 use super::catalogue::{Catalogue, CatalogueModel};
-use super::dirs::{ModelDirs, gguf_files};
+use super::dirs::{ModelDirs, gguf_files, hub_folders, is_hub_folder};
 use super::find::Origin;
 use super::summary::Summary;
 use std::collections::HashSet;
@@ -45,8 +45,14 @@ pub fn list(dirs: &ModelDirs, catalogue: &Catalogue) -> Vec<Listed> {
     for path in gguf_files(&dirs.root, 2) {
         add(path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), path, Origin::ModelFolder);
     }
+    for path in hub_folders(&dirs.root) {
+        add(path.file_name().unwrap_or_default().to_string_lossy().into_owned(), path, Origin::ModelFolder);
+    }
     for repository in dirs.repositories() {
         for snapshot in dirs.snapshots(&repository) {
+            if is_hub_folder(&snapshot) {
+                add(repository.clone(), snapshot.clone(), Origin::HubCache);
+            }
             for path in gguf_files(&snapshot, 2) {
                 let file = path.strip_prefix(&snapshot).unwrap_or(&path).to_string_lossy().replace('\\', "/");
                 add(format!("{repository}/{file}"), path, Origin::HubCache);
@@ -79,6 +85,7 @@ fn on_disk(name: String, path: PathBuf, origin: Origin) -> Listed {
     entry.bytes = fs::metadata(&path).map_or(0, |meta| meta.len());
     match Checkpoint::inspect(&path).and_then(|file| Summary::of(&file)) {
         Ok(summary) => {
+            entry.bytes = summary.file_bytes;
             entry.architecture = Some(summary.architecture);
             entry.quantization = Some(summary.quantization);
             entry.parameters = Some(summary.parameters);

@@ -15,7 +15,10 @@ mod format;
 mod gguf;
 mod hub;
 mod list;
+mod name_parts;
 mod names;
+mod quantize;
+mod recode;
 mod summary;
 mod writer;
 
@@ -26,13 +29,19 @@ pub use digest::{BadDigest, Digest};
 pub use dirs::ModelDirs;
 pub use encode::encode;
 pub use fetch::{
-    FetchError, FetchOptions, Phase, Progress, ProxySettings, SourceError, fetch, part_path, pip_command,
-    remove,
+    FetchError, FetchOptions, Phase, Progress, ProxySettings, Repository, SourceError, fetch,
+    fetch_repository, part_path, pip_command, remove,
 };
 pub use find::{Found, NotFound, Origin, find};
 pub use format::BlockFormat;
 pub use gguf::{Array, GgmlType, Value, ValueType};
 pub use list::{Listed, list};
+pub use name_parts::{NamePart, name_parts};
 pub use names::BadName;
+pub use quantize::{
+    FolderFormat, LayerLoss, Losses, QuantizeError, Quantized, TensorLoss, fallback, measure, write_folder,
+    write_gguf,
+};
+pub use recode::Loss;
 pub use summary::{FormatShare, Summary};
 pub use writer::{GgufWriter, MetaValue};

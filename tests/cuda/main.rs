@@ -3,9 +3,11 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
+mod activations;
 mod blocks;
 mod decode;
 mod draw;
+mod elements;
 mod embed;
 mod engine;
 mod faults;

@@ -2,12 +2,19 @@
 
 use super::fixture;
 use safetensors::SafeTensors;
+use std::path::Path;
 
 pub struct Golden(Vec<u8>);
 
 impl Golden {
     pub fn read(case: &str) -> Self {
-        Self(std::fs::read(fixture(&format!("golden/{case}.safetensors"))).unwrap())
+        Self::read_file(&fixture(&format!("golden/{case}.safetensors")))
+    }
+    pub fn read_file(path: &Path) -> Self {
+        Self(std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display())))
+    }
+    pub fn has(&self, name: &str) -> bool {
+        SafeTensors::deserialize(&self.0).unwrap().tensor(name).is_ok()
     }
     pub fn ids(&self, name: &str) -> Vec<u32> {
         let tensors = SafeTensors::deserialize(&self.0).unwrap();

@@ -31,7 +31,8 @@ impl Cache {
         if !(1..=MOST_TOKENS).contains(&shape.block_size) {
             return refuse(&format!("a block_size of 1 to {MOST_TOKENS} tokens, not {}", shape.block_size));
         }
-        if !(1..=MOST_DIM).contains(&shape.head_dim) {
+        // Of heads there are none where all that is kept are states.
+        if shape.kv_heads > 0 && !(1..=MOST_DIM).contains(&shape.head_dim) {
             return refuse(&format!("heads of 1 to {MOST_DIM}, not {}", shape.head_dim));
         }
         if let Some(latent) = shape.latent.filter(|latent| *latent >= shape.head_dim) {
@@ -56,6 +57,14 @@ impl Cache {
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
+    }
+
+    /// All blocks as the states that lie in some of them; [`SLACK`] after the last.
+    pub(super) fn values_mut(&mut self) -> &mut [f32] {
+        // SAFETY: all bits are a number.
+        let (before, values, _) = unsafe { self.bytes.align_to_mut() };
+        assert!(before.is_empty() && self.shape.block_bytes().is_multiple_of(size_of::<f32>()));
+        values
     }
 
     pub(super) fn block(&self, block: u32) -> &[u8] {

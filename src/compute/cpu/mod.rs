@@ -18,6 +18,7 @@ mod norm;
 mod pin;
 mod pool;
 mod project;
+mod recurrent;
 mod routing;
 mod rows;
 mod shared;
@@ -70,6 +71,7 @@ pub struct Cpu {
     mixing: Mixing,
     heads: Grouped,
     desks: Vec<Desk>,
+    recurrent: Vec<recurrent::Bench>,
     partials: Vec<f32>,
     pieces: Vec<attend::Piece>,
 }
@@ -92,6 +94,7 @@ impl Cpu {
             mixing: Mixing::default(),
             heads: Grouped::default(),
             desks: vec![Desk::new(); threads],
+            recurrent: vec![recurrent::Bench::default(); threads],
             partials: Vec::new(),
             pieces: Vec::new(),
         }
@@ -268,7 +271,8 @@ impl Backend for Cpu {
         convolution: &Convolution<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        let (x, columns) = x;
+        self.convolve_spans((x, columns), spans, convolution, state)
     }
 
     fn delta_rule(
@@ -280,7 +284,7 @@ impl Backend for Cpu {
         rule: &DeltaRule<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        self.delta_rule_spans(out, x, gates, spans, rule, state)
     }
 
     fn scan(
@@ -292,7 +296,7 @@ impl Backend for Cpu {
         scan: &Scan<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        self.scan_spans(out, x, dt, spans, scan, state)
     }
 
     fn add_norm(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, rows: usize, norm: Norm<Self>) -> Result<()> {

@@ -12,7 +12,9 @@
 //! | `backend` | [`Cuda`]: the operations of a decoder |
 //! | `matmul` | which kernel multiplies |
 //! | `attention` | a layer's attention |
-//! | `embed` | token embeddings |
+//! | `elements` | values one by one, and columns of rows |
+//! | `embed` | token embeddings, and those of positions |
+//! | `experts` | a layer's mixture of experts |
 //! | `gemv` | matrices times one to eight rows |
 //! | `gemm` | matrices times more rows than a few, on tensor cores |
 //! | `load` | from a file to the device |
@@ -35,7 +37,9 @@ mod attention;
 mod backend;
 pub mod decode;
 pub mod draw;
+pub mod elements;
 pub mod embed;
+mod experts;
 pub mod gemm;
 pub mod gemv;
 mod gpu;

@@ -1,10 +1,10 @@
 //! Gemma 3, text (Gemma Team 2025): local layers with a sliding window between global ones, heads
 //! normalised before the rotation, parts normalised after as well as before, embeddings scaled.
 
-use crate::compute::{Activation, Backend, RopeStyle};
-use crate::kv::CacheSpec;
+use super::gemma2;
+use crate::compute::{Backend, RopeStyle};
 use crate::model::config::{ConfigError, ModelConfig};
-use crate::model::layers::{Decoder, FeedForward, Layer, Mixer};
+use crate::model::layers::{Decoder, Layer};
 use crate::model::load::LoadError;
 use crate::model::loader::Loader;
 use crate::model::rope::Rope;
@@ -15,17 +15,11 @@ const GLOBAL: usize = 0;
 const LOCAL: usize = 1;
 
 /// Every sixth layer is global, the last of its six.
-const PATTERN: u64 = 6;
+const PERIOD: u64 = 6;
 
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    let pattern = file.u64("gemma3.attention.sliding_window_pattern")?.unwrap_or(PATTERN).max(1);
-    // A token sees itself at least.
     let window = file.require_u64("gemma3.attention.sliding_window")?.max(1) as usize;
-    for (layer, spec) in config.caches.iter_mut().enumerate() {
-        if !(layer as u64 + 1).is_multiple_of(pattern) {
-            *spec = CacheSpec::Sliding { window };
-        }
-    }
+    config.slide(window, &config.sliding_layers(file, PERIOD)?);
     // The 27B divides by the width per head, the others by the head's size.
     if config.layers == 62 {
         config.attention_scale.get_or_insert(1.0 / ((config.dim / config.heads) as f32).sqrt());
@@ -39,31 +33,19 @@ pub(super) fn load<B: Backend>(
     config: &ModelConfig,
 ) -> Result<Decoder<B>, LoadError> {
     let local_base = loader.file().f32("gemma3.rope.freq_base_swa")?.unwrap_or(10_000.0);
-    let rope = |base, linear| Rope {
-        style: RopeStyle::Halves,
-        inverse_frequencies: config.inverse_frequencies(base, linear, None),
-        factor: 1.0,
-    };
+    let local = Rope::plain(RopeStyle::Halves, local_base, config.rope_dims);
     Ok(Decoder {
         // Rounded to bf16 in the reference's bf16 mode; the golden data are computed in f32.
         embedding: loader.embedding((config.dim as f32).sqrt())?,
         layers: (0..config.layers).map(|i| layer(loader, config, i)).collect::<Result<_, _>>()?,
         size: loader.size(),
         head: loader.head(config)?,
-        ropes: vec![rope(config.rope_base, config.rope_scaling), rope(local_base, 1.0)],
+        ropes: vec![loader.rope(config, RopeStyle::Halves)?, local],
     })
 }
 
 fn layer<B: Backend>(loader: &mut Loader<B>, config: &ModelConfig, i: usize) -> Result<Layer<B>, LoadError> {
     let mut attention = loader.attention(config, i)?;
     attention.rope = Some(if attention.window.is_none() { GLOBAL } else { LOCAL });
-    attention.output.post_norm =
-        Some(loader.norm(config, &format!("blk.{i}.post_attention_norm"), config.dim)?);
-    let mut gated = loader.gated(config, i, Activation::GeluTanh)?;
-    gated.down.post_norm = Some(loader.norm(config, &format!("blk.{i}.post_ffw_norm"), config.dim)?);
-    Ok(Layer {
-        mixer: Mixer::Attention(attention),
-        feed_forward: Some(FeedForward::Gated(gated)),
-        parallel: false,
-    })
+    gemma2::layer(loader, config, i, attention)
 }

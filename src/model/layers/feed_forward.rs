@@ -1,10 +1,11 @@
-use super::{Buffers, Normalisation, Pass, RowParallel};
+use super::{Buffers, Mixture, Normalisation, Pass, RowParallel};
 use crate::compute::{Activation, Backend, Gate, Norm, Result, Write};
 
 /// What a layer does to each token alone.
 pub(in crate::model) enum FeedForward<B: Backend> {
     Gated(Gated<B>),
     Dense(Dense<B>),
+    Mixture(Mixture<B>),
 }
 
 impl<B: Backend> FeedForward<B> {
@@ -18,6 +19,11 @@ impl<B: Backend> FeedForward<B> {
                 let Buffers { x, gated: to, .. } = buffers;
                 dense.inner(pass, to, x, dense.norm.as_ref().map(Normalisation::as_op))?;
             }
+            // Router and experts read the same.
+            FeedForward::Mixture(mixture) => {
+                self.normalise(pass, buffers)?;
+                return mixture.forward_normalised(pass, buffers);
+            }
         }
         self.down(pass, buffers)
     }
@@ -25,10 +31,11 @@ impl<B: Backend> FeedForward<B> {
     /// `normed = norm(x)`, for [`Self::forward_normalised`] once x has changed.
     pub(super) fn normalise(&self, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()> {
         let norm = match self {
-            FeedForward::Gated(gated) => &gated.norm,
-            FeedForward::Dense(dense) => &dense.norm,
+            FeedForward::Gated(gated) => gated.norm.as_ref(),
+            FeedForward::Dense(dense) => dense.norm.as_ref(),
+            FeedForward::Mixture(mixture) => Some(&mixture.norm),
         };
-        let norm = norm.as_ref().expect("parallel parts are normalised before").as_op();
+        let norm = norm.expect("parallel parts are normalised before").as_op();
         pass.backend.normalise(&mut buffers.normed, &buffers.x, pass.tokens.len(), norm)
     }
 
@@ -37,6 +44,7 @@ impl<B: Backend> FeedForward<B> {
         match self {
             FeedForward::Gated(gated) => gated.inner(pass, to, normed, None)?,
             FeedForward::Dense(dense) => dense.inner(pass, to, normed, None)?,
+            FeedForward::Mixture(mixture) => return mixture.forward_normalised(pass, buffers),
         }
         self.down(pass, buffers)
     }
@@ -47,6 +55,7 @@ impl<B: Backend> FeedForward<B> {
             FeedForward::Gated(Gated { down, .. }) | FeedForward::Dense(Dense { down, .. }) => {
                 down.forward(pass, x, gated, projected)
             }
+            FeedForward::Mixture(_) => Ok(()),
         }
     }
 }
@@ -63,7 +72,13 @@ pub(in crate::model) struct Gated<B: Backend> {
 }
 
 impl<B: Backend> Gated<B> {
-    fn inner(&self, pass: &mut Pass<B>, to: &mut B::Buf, x: &B::Buf, norm: Option<Norm<B>>) -> Result<()> {
+    pub(super) fn inner(
+        &self,
+        pass: &mut Pass<B>,
+        to: &mut B::Buf,
+        x: &B::Buf,
+        norm: Option<Norm<B>>,
+    ) -> Result<()> {
         let gate = Gate {
             gate: &self.gate,
             up: &self.up,

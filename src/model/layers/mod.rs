@@ -3,16 +3,28 @@
 //! Shapes: `x: [tokens, dim]` is the residual stream, which every part adds to.
 
 mod attention;
+mod delta_net;
+mod experts;
 mod feed_forward;
 mod head;
+mod latent;
+mod mamba2;
 mod norm;
 mod row_parallel;
+mod short_conv;
+mod state;
 
 pub(super) use attention::{Attention, Normed};
+pub(super) use delta_net::{DeltaNet, DeltaSizes};
+pub(super) use experts::{Mixture, Rule, Shared};
 pub(super) use feed_forward::{Dense, FeedForward, Gated};
 pub(super) use head::{Embedding, Head};
+pub(super) use latent::{Latent, LatentSizes};
+pub(super) use mamba2::{GroupNorm, Mamba2, Mamba2Sizes};
 pub(super) use norm::Normalisation;
 pub(super) use row_parallel::RowParallel;
+pub(super) use short_conv::ShortConv;
+pub(super) use state::{Kernel, StateWork};
 
 use super::config::Widths;
 use super::groups::Place;
@@ -36,6 +48,13 @@ impl<B: Backend> Decoder<B> {
     pub(super) fn forward(&self, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()> {
         self.embedding.forward(pass, buffers)?;
         self.layers.iter().enumerate().try_for_each(|(i, layer)| layer.forward(i, pass, buffers))
+    }
+
+    pub(super) fn mixtures(&self) -> impl Iterator<Item = &Mixture<B>> {
+        self.layers.iter().filter_map(|layer| match &layer.feed_forward {
+            Some(FeedForward::Mixture(mixture)) => Some(mixture),
+            _ => None,
+        })
     }
 }
 
@@ -63,12 +82,30 @@ impl<B: Backend> Layer<B> {
 /// How a layer looks at the past.
 pub(super) enum Mixer<B: Backend> {
     Attention(Attention<B>),
+    Latent(Latent<B>),
+    ShortConv(ShortConv<B>),
+    DeltaNet(DeltaNet<B>),
+    Mamba2(Mamba2<B>),
 }
 
 impl<B: Backend> Mixer<B> {
     fn forward(&self, layer: usize, pass: &mut Pass<B>, buffers: &mut Buffers<B>) -> Result<()> {
         match self {
             Mixer::Attention(attention) => attention.forward(layer, pass, buffers),
+            Mixer::Latent(latent) => latent.forward(layer, pass, buffers),
+            Mixer::ShortConv(conv) => conv.forward(layer, pass, buffers),
+            Mixer::DeltaNet(delta) => delta.forward(layer, pass, buffers),
+            Mixer::Mamba2(mamba) => mamba.forward(layer, pass, buffers),
+        }
+    }
+
+    /// What it does with a state; `None` where it keeps keys and values.
+    pub(super) fn state(&self) -> Option<StateWork> {
+        match self {
+            Mixer::Attention(_) | Mixer::Latent(_) => None,
+            Mixer::ShortConv(conv) => Some(conv.kernel.work()),
+            Mixer::DeltaNet(delta) => Some(delta.work()),
+            Mixer::Mamba2(mamba) => Some(mamba.work()),
         }
     }
 
@@ -76,6 +113,7 @@ impl<B: Backend> Mixer<B> {
     pub(super) fn window(&self) -> Option<usize> {
         match self {
             Mixer::Attention(attention) => attention.window,
+            Mixer::Latent(_) | Mixer::ShortConv(_) | Mixer::DeltaNet(_) | Mixer::Mamba2(_) => None,
         }
     }
 }

@@ -41,6 +41,18 @@ pub(super) struct Contents {
     /// In the order of the files.
     pub tensors: Vec<(TensorInfo, Source)>,
     pub unsupported: Vec<UnsupportedTensor>,
+    pub origin: Origin,
+}
+
+/// What a hub called things, for errors and reports; empty for a GGUF file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origin {
+    /// Of each tensor of ours: the hub's name, or the first of several.
+    pub names: HashMap<String, String>,
+    /// For those that are not there.
+    pub tables: Vec<hub::Table>,
+    /// What was left out, and why.
+    pub notes: Vec<String>,
 }
 
 /// What kind of files a checkpoint lies in. Some families' tensors differ between the two in more than
@@ -71,12 +83,22 @@ impl Checkpoint {
         }
         let file =
             Bytes::map(path).map_err(|source| CheckpointError::Open { path: path.to_owned(), source })?;
+        hub::refuse_pickle(path, &file)?;
         gguf::read(path, file)
     }
 
     /// As [`Checkpoint::inspect`] for the bytes of a GGUF file in memory; `path` is what errors call them.
     pub fn from_bytes(path: &Path, bytes: Vec<u8>) -> Result<Checkpoint, CheckpointError> {
         gguf::read(path, Bytes::Owned(bytes))
+    }
+
+    /// As [`Checkpoint::inspect`] for a hub's folder in memory: `config.json`, and one safetensors file.
+    pub fn from_hub_bytes(
+        folder: &Path,
+        config: &[u8],
+        weights: Vec<u8>,
+    ) -> Result<Checkpoint, CheckpointError> {
+        hub::read_bytes(folder, config, weights)
     }
 
     pub(super) fn new(contents: Contents) -> Self {
@@ -89,18 +111,23 @@ impl Checkpoint {
     /// it is. They are encoded when they are asked for.
     #[must_use]
     pub fn converted(&self, format: impl Fn(&TensorInfo) -> Option<BlockFormat>) -> Self {
-        let convert = |(info, source): &(TensorInfo, Source)| {
-            let wanted = format(info).filter(|format| *format != info.format);
-            match wanted.and_then(|format| info.in_format(format)) {
-                None => (info.clone(), source.clone()),
-                Some(to) => {
-                    let of = Box::new(source.clone());
-                    let source = Source::Encoded { of, from: info.format, to: to.format };
-                    (to, source)
-                }
-            }
+        self.mapped(|info, source| {
+            let wanted = format(info).filter(|format| *format != info.format)?;
+            let to = info.in_format(wanted)?;
+            let source = Source::Encoded { of: Box::new(source.clone()), from: info.format, to: to.format };
+            Some((to, source))
+        })
+    }
+
+    /// The same model with some tensors changed; `None` leaves one as it is.
+    pub(super) fn mapped(
+        &self,
+        mut change: impl FnMut(&TensorInfo, &Source) -> Option<(TensorInfo, Source)>,
+    ) -> Self {
+        let each = |(info, source): &(TensorInfo, Source)| {
+            change(info, source).unwrap_or_else(|| (info.clone(), source.clone()))
         };
-        let tensors = self.inner.tensors.iter().map(convert).collect();
+        let tensors = self.inner.tensors.iter().map(each).collect();
         let inner = Contents { tensors, ..Contents::clone(&self.inner) };
         Self { inner: Arc::new(inner), by_name: self.by_name.clone() }
     }
@@ -122,6 +149,18 @@ impl Checkpoint {
     pub fn companion(&self, name: &str) -> Option<PathBuf> {
         let path = self.is_hub().then(|| self.path().join(name))?;
         path.is_file().then_some(path)
+    }
+
+    /// What the hub calls a tensor, whether it is there or not: `model.layers.0.self_attn.q_proj.weight` for
+    /// `blk.0.attn_q.weight`. `None` for a GGUF file, and for names that nobody knows.
+    pub fn original_name(&self, name: &str) -> Option<String> {
+        let Origin { names, tables, .. } = &self.inner.origin;
+        names.get(name).cloned().or_else(|| hub::original(tables, name))
+    }
+
+    /// Tensors that were left out and why, a line for each kind.
+    pub fn notes(&self) -> &[String] {
+        &self.inner.origin.notes
     }
 
     fn files(&self) -> &Files {
@@ -206,6 +245,9 @@ impl Checkpoint {
         if data.len() != info.bytes {
             return Err(damaged(format!("{} bytes where {} are needed", data.len(), info.bytes)));
         }
+        if let Some((file, range)) = source.encoded().and_then(Source::place) {
+            self.release(file, range);
+        }
         let place = source.place().map(|(file, range)| (self, file, range.start));
         Ok(Tensor { info, data, place })
     }
@@ -213,7 +255,10 @@ impl Checkpoint {
     fn missing(&self, name: &str) -> CheckpointError {
         match self.unsupported().iter().find(|tensor| tensor.name == name) {
             Some(tensor) => self.unsupported_format(tensor),
-            None => CheckpointError::MissingTensor { path: self.path().to_owned(), name: name.to_owned() },
+            None => CheckpointError::MissingTensor {
+                path: self.path().to_owned(),
+                name: self.original_name(name).unwrap_or_else(|| name.to_owned()),
+            },
         }
     }
 

@@ -1,5 +1,5 @@
 use super::Checkpoint;
-use crate::weights::{BlockFormat, decode};
+use crate::weights::{BlockFormat, decode, encode};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -61,7 +61,30 @@ impl TensorInfo {
     }
 }
 
-impl Tensor<'_> {
+impl<'a> Tensor<'a> {
+    /// One that was made: values of that shape.
+    pub fn of_values(name: &str, dims: &[usize], format: BlockFormat, values: &[f32]) -> Self {
+        let data = encode(format, values);
+        let dims = dims.to_vec();
+        let info = TensorInfo { name: name.to_owned(), dims, format, offset: 0, bytes: data.len() };
+        Tensor { info: Cow::Owned(info), data: Cow::Owned(data), place: None }
+    }
+
+    /// Some of its rows, as a matrix.
+    #[must_use]
+    pub fn rows(&self, rows: Range<usize>) -> Tensor<'a> {
+        let len = self.info.row_bytes();
+        let bytes = rows.start * len..rows.end * len;
+        let data = match &self.data {
+            Cow::Borrowed(data) => Cow::Borrowed(&data[bytes.clone()]),
+            Cow::Owned(data) => Cow::Owned(data[bytes.clone()].to_vec()),
+        };
+        let mut info = self.info.clone().into_owned();
+        (info.dims, info.bytes) = (vec![info.dims[0], rows.len()], bytes.len());
+        let place = self.place.map(|(checkpoint, file, start)| (checkpoint, file, start + bytes.start));
+        Tensor { info: Cow::Owned(info), data, place }
+    }
+
     /// Blocks of one row.
     pub fn row(&self, index: usize) -> &[u8] {
         let len = self.info.row_bytes();

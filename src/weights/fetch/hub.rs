@@ -1,3 +1,4 @@
+use super::FetchOptions;
 use super::error::{SourceError, Stop, clean};
 use super::transfer::Transfer;
 use std::io::{ErrorKind, Read};
@@ -22,12 +23,8 @@ pub(super) fn download(
     revision: &str,
     file: &str,
 ) -> Result<(), Stop> {
-    let url = format!(
-        "{}/{repository}/resolve/{revision}/{}",
-        transfer.options.endpoint.trim_end_matches('/'),
-        escaped(file)
-    );
-    let agent = agent(transfer, &url)?;
+    let url = address(transfer.options, repository, revision, file);
+    let agent = agent(transfer.options, &url)?;
     let mut idle = 0;
     while !transfer.is_whole() {
         let before = transfer.len();
@@ -46,6 +43,43 @@ pub(super) fn download(
         thread::sleep(transfer.options.retry_delay * (1 << idle));
     }
     Ok(())
+}
+
+/// Of a file's bytes.
+pub(super) fn address(options: &FetchOptions, repository: &str, revision: &str, file: &str) -> String {
+    let endpoint = options.endpoint.trim_end_matches('/');
+    format!("{endpoint}/{repository}/resolve/{}/{}", escaped(revision), escaped(file))
+}
+
+/// Of the list of a revision's files.
+pub(super) fn listing_address(options: &FetchOptions, repository: &str, revision: &str) -> String {
+    let endpoint = options.endpoint.trim_end_matches('/');
+    format!("{endpoint}/api/models/{repository}/revision/{}?blobs=true", escaped(revision))
+}
+
+/// All of something small.
+pub(super) fn get(options: &FetchOptions, url: &str, most: u64) -> Result<Vec<u8>, SourceError> {
+    let agent = agent(options, url)?;
+    let mut request = agent.get(url);
+    if let Some(token) = &options.token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let http = |error: &ureq::Error| match failed(error) {
+        Attempt::Broken(problem) => SourceError::Http(problem),
+        Attempt::Stop(Stop::Source(error)) => error,
+        Attempt::Stop(Stop::All(error)) => SourceError::Http(error.to_string()),
+    };
+    let mut response = request.call().map_err(|error| http(&error))?;
+    let status = response.status();
+    if !status.is_success() {
+        let advice = match status.as_u16() {
+            401 | 403 => "; if the model asks for consent, give it there and set HF_TOKEN",
+            404 => "; there is no such repository, revision or file (or it is private: set HF_TOKEN)",
+            _ => "",
+        };
+        return Err(SourceError::Http(format!("the server answered {status}{advice}")));
+    }
+    response.body_mut().with_config().limit(most).read_to_vec().map_err(|error| http(&error))
 }
 
 enum Attempt {
@@ -161,8 +195,8 @@ fn failed(error: &ureq::Error) -> Attempt {
     }
 }
 
-fn agent(transfer: &Transfer<'_, '_>, url: &str) -> Result<Agent, SourceError> {
-    let proxy = transfer.options.proxies.for_url(url).map_err(SourceError::Http)?;
+fn agent(options: &FetchOptions, url: &str) -> Result<Agent, SourceError> {
+    let proxy = options.proxies.for_url(url).map_err(SourceError::Http)?;
     let config = Agent::config_builder()
         .proxy(proxy)
         .http_status_as_error(false)

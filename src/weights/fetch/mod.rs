@@ -4,7 +4,7 @@
 //! the next one goes on where the last one stopped. Size and SHA-256 are checked while it is written, and
 //! only a file that has both gets its name.
 //!
-//! Not here: models that the catalogue does not name, and any other use of the network.
+//! Models that the catalogue does not name come as repositories of a hub (`repository`).
 
 mod error;
 mod hub;
@@ -14,6 +14,7 @@ mod partial;
 mod pip;
 mod proxy;
 mod remove;
+mod repository;
 mod space;
 mod transfer;
 mod wheels;
@@ -23,6 +24,7 @@ pub use partial::part_path;
 pub use pip::pip_command;
 pub use proxy::ProxySettings;
 pub use remove::remove;
+pub use repository::{Repository, fetch_repository};
 
 use super::catalogue::{CatalogueFile, CatalogueModel, Source};
 use super::dirs::ModelDirs;
