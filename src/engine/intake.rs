@@ -225,6 +225,7 @@ impl Intake {
         Sequence {
             id: SeqId { request: request.id, choice: 0 },
             prompt_len: tokens.len(),
+            rope_len: tokens.len(),
             tokens,
             num_computed: 0,
             in_flight: 0,

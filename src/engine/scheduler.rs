@@ -16,6 +16,9 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug)]
 pub struct Scheduler {
     pub sequences: Sequences,
+    /// Of a model with recurrent layers whose prefixes are cached: tokens of a block. What is cached of a state
+    /// is how it stood at the end of a step that ended with a block.
+    pub(super) border: Option<usize>,
     /// In the order of admission; round robin turns it.
     pub(super) running: Vec<Key>,
     /// The first is looked at first.
@@ -59,6 +62,7 @@ impl Scheduler {
     pub fn new(settings: SchedulerSettings, bounds: Bounds) -> Self {
         Self {
             sequences: Sequences::default(),
+            border: None,
             running: Vec::new(),
             waiting: VecDeque::new(),
             estimate: Estimate::new(settings.schedule_conservativeness),
@@ -151,6 +155,7 @@ impl Scheduler {
             return Err(Reason::Slots { running: places, most: places });
         }
         let share = seq.share(seq.num_computed, threshold.min(plan.tokens_left), plan.outputs_left);
+        let share = self.to_border(seq.num_computed, share);
         if share.tokens == 0 { Err(self.used_up(plan)) } else { Ok(Some(share)) }
     }
 
@@ -233,7 +238,7 @@ impl Scheduler {
         let computed = self.look_up(key, kv);
         let seq = &self.sequences[key];
         let left = plan.tokens_left;
-        let share = seq.share(computed, threshold.min(left), plan.outputs_left);
+        let share = self.to_border(computed, seq.share(computed, threshold.min(left), plan.outputs_left));
         if share.tokens == 0 {
             return Err(self.used_up(plan));
         }

@@ -103,7 +103,7 @@ impl Engine {
         let kv = cache(settings, limits, &offload);
         let bounds = bounds(limits, lengths);
         Self {
-            scheduler: Scheduler::new(settings.scheduler.clone(), bounds),
+            scheduler: Scheduler::new(settings.scheduler.clone(), bounds).with_border(kv.state_border()),
             kv,
             output: Output::new(text.clone(), clock.clone(), lengths.longest()),
             stats: Stats::new(),

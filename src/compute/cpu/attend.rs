@@ -2,6 +2,7 @@
 
 use super::attention::{self, Desk, Merged, QUERIES, Query, SPLIT, SplitJob};
 use super::cache::{self, Cache};
+use super::norm;
 use super::rows;
 use super::shared::Slots;
 use super::{Cpu, Isa};
@@ -47,7 +48,7 @@ impl Cpu {
             for (h, head) in x[..turned * dim].chunks_exact_mut(dim).enumerate() {
                 let norm = if h < spec.heads { &spec.query_norm } else { &spec.key_norm };
                 if let Some(norm) = norm {
-                    rows::rms_norm_in_place(isa, head, norm.norm.weight, norm.norm.eps);
+                    norm::normalise_in_place(isa, head, norm.norm.into());
                 }
                 rows::rotate(isa, head, cos, sin, rope.style);
             }

@@ -7,7 +7,7 @@
 //! splits are merged in order: a row's result does not depend on the batch or on who worked on what.
 //! Nor on the block size: scores are made lane by lane and values are added position by position.
 
-use super::cache::{Bf16, Element, F16, Fp8, Int8, SLACK};
+use super::cache::{Bf16, Element, F16, F32, Fp8, Int8, SLACK};
 use super::simd::{Simd, simd_fn};
 use crate::compute::{CacheDtype, CacheShape};
 
@@ -92,7 +92,7 @@ unsafe fn attend_kernel<S: Simd>(job: SplitJob, desk: &mut Desk) {
     // SAFETY: the instruction set is the caller's.
     unsafe {
         match job.shape.dtype {
-            CacheDtype::F32 => todo!(),
+            CacheDtype::F32 => attend_as::<S, F32>(job, desk),
             CacheDtype::F16 => attend_as::<S, F16>(job, desk),
             CacheDtype::Bf16 => attend_as::<S, Bf16>(job, desk),
             CacheDtype::Int8 => attend_as::<S, Int8>(job, desk),

@@ -177,7 +177,7 @@ impl Attending {
 /// One head's numbers after they were stored and read again.
 fn as_stored(dtype: CacheDtype, x: &[f32]) -> Vec<f64> {
     match dtype {
-        CacheDtype::F32 => todo!(),
+        CacheDtype::F32 => x.iter().map(|x| f64::from(*x)).collect(),
         CacheDtype::F16 => x.iter().map(|x| f16::from_f32(*x).to_f64()).collect(),
         CacheDtype::Bf16 => x.iter().map(|x| bf16::from_f32(*x).to_f64()).collect(),
         CacheDtype::Int8 => {
@@ -198,7 +198,8 @@ fn e4m3(x: f32) -> f64 {
     (x / step).round_ties_even() * step
 }
 
-const DTYPES: [CacheDtype; 4] = [CacheDtype::F16, CacheDtype::Bf16, CacheDtype::Int8, CacheDtype::Fp8];
+const DTYPES: [CacheDtype; 5] =
+    [CacheDtype::F32, CacheDtype::F16, CacheDtype::Bf16, CacheDtype::Int8, CacheDtype::Fp8];
 
 fn worst(ours: &[f32], expected: &[f64]) -> f64 {
     assert_eq!(ours.len(), expected.len());
@@ -234,7 +235,12 @@ fn bytes_come_close_to_f16() {
     let attending = Attending::new((4, 2, 64), None, &[300], &mut random);
     let exact = attending.run(Cut::on(Isa::detect())).iter().map(|x| f64::from(*x)).collect::<Vec<_>>();
     let size = (exact.iter().map(|x| x * x).sum::<f64>() / exact.len() as f64).sqrt();
-    for (dtype, most) in [(CacheDtype::Bf16, 0.005), (CacheDtype::Int8, 0.012), (CacheDtype::Fp8, 0.05)] {
+    for (dtype, most) in [
+        (CacheDtype::F32, 0.001),
+        (CacheDtype::Bf16, 0.005),
+        (CacheDtype::Int8, 0.012),
+        (CacheDtype::Fp8, 0.05),
+    ] {
         let error = worst(&attending.run(Cut { dtype, ..Cut::on(Isa::detect()) }), &exact);
         println!("{dtype:?}: {error:.5} at worst from f16, where values are {size:.5} in the mean");
         assert!(error > 0.0 && error < most, "{dtype:?}: {error}");
@@ -400,7 +406,13 @@ const SMALL: CacheShape = CacheShape {
 
 #[test]
 fn a_block_is_copied_or_moved_whole_and_nothing_else_changes() {
-    let shapes = [(16, CacheDtype::F16), (5, CacheDtype::Bf16), (7, CacheDtype::Int8), (9, CacheDtype::Fp8)];
+    let shapes = [
+        (3, CacheDtype::F32),
+        (16, CacheDtype::F16),
+        (5, CacheDtype::Bf16),
+        (7, CacheDtype::Int8),
+        (9, CacheDtype::Fp8),
+    ];
     for (block_size, dtype) in shapes {
         let mut cpu = Cpu::new(Some(1));
         let shape = CacheShape { block_size, dtype, ..SMALL };

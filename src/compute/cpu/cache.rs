@@ -112,10 +112,26 @@ pub(super) trait Element {
     unsafe fn store<S: Simd>(p: *mut u8, x: S::F);
 }
 
+pub(super) struct F32;
 pub(super) struct F16;
 pub(super) struct Bf16;
 pub(super) struct Int8;
 pub(super) struct Fp8;
+
+impl Element for F32 {
+    const BYTES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
+        // SAFETY: the caller's; no alignment is asked for.
+        unsafe { S::load(p.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn store<S: Simd>(p: *mut u8, x: S::F) {
+        // SAFETY: as above.
+        unsafe { S::store(p.cast(), x) }
+    }
+}
 
 impl Element for F16 {
     const BYTES: usize = 2;
@@ -195,7 +211,7 @@ unsafe fn store_kernel<S: Simd>(part: &mut [u8], shape: CacheShape, offset: usiz
     // SAFETY: the assertions are what `store_as` asks for.
     unsafe {
         match shape.dtype {
-            CacheDtype::F32 => todo!(),
+            CacheDtype::F32 => store_as::<S, F32>(part, shape, offset, k, v),
             CacheDtype::F16 => store_as::<S, F16>(part, shape, offset, k, v),
             CacheDtype::Bf16 => store_as::<S, Bf16>(part, shape, offset, k, v),
             CacheDtype::Int8 => store_as::<S, Int8>(part, shape, offset, k, v),
@@ -218,7 +234,7 @@ unsafe fn store_as<S: Simd, E: Element>(
     let (keys, rest) = part.split_at_mut(shape.half() * size);
     let (values, scales) = rest.split_at_mut(shape.half() * size);
     let values = &mut values[offset * dim * size..][..dim * size];
-    let mut elements = [0u8; 32];
+    let mut elements = [0u8; 64];
     // SAFETY: `head_dim` is a multiple of 16, so 16 elements lie at each `d`.
     unsafe {
         let (k_scale, v_scale) = match E::SCALED {

@@ -6,7 +6,6 @@ use crate::model::config::{ConfigError, ModelConfig};
 use crate::model::layers::{Attention, Decoder, FeedForward, Layer, Mixer};
 use crate::model::load::LoadError;
 use crate::model::loader::Loader;
-use crate::model::rope::Rope;
 use crate::weights::Checkpoint;
 
 /// Every second layer sees everything, the first a window.
@@ -47,11 +46,7 @@ pub(super) fn load<B: Backend>(
     let size = loader.size();
     let mut head = loader.head(config)?;
     head.soft_cap = logits;
-    let rope = Rope {
-        style: RopeStyle::Halves,
-        inverse_frequencies: config.inverse_frequencies(config.rope_base, config.rope_scaling, None),
-        factor: 1.0,
-    };
+    let rope = loader.rope(config, RopeStyle::Halves)?;
     Ok(Decoder { embedding, layers, head, ropes: vec![rope], size })
 }
 

@@ -12,7 +12,7 @@ mod k;
 mod legacy;
 mod ternary;
 
-pub(super) use fp::{E2M1_DOUBLED, e8m0_half};
+pub(super) use fp::{E2M1_DOUBLED, e4m3, e8m0_half};
 pub(super) use iq::IQ4_LEVELS;
 
 use super::BlockFormat;

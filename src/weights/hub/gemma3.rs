@@ -31,6 +31,9 @@ fn settings(config: &Json, settings: &mut Settings) -> Result<(), CheckpointErro
 /// Families of one size divide by the width of a head, others not; the file says which.
 pub(super) fn put_scale(config: &Json, settings: &mut Settings) -> Result<(), CheckpointError> {
     let scalar = config.f32("query_pre_attn_scalar")?.unwrap_or(256.0);
+    if scalar <= 0.0 {
+        return Err(config.wrong("query_pre_attn_scalar", format!("is {scalar}, a number above 0 is needed")));
+    }
     settings.put("attention.scale", 1.0 / scalar.sqrt());
     Ok(())
 }

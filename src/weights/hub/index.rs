@@ -2,10 +2,11 @@
 
 use super::content::{is_lfs_pointer, refuse_pickle, usual_pickle};
 use super::safetensors::{self, Entry};
+use super::unique::Unique;
 use crate::weights::CheckpointError;
 use crate::weights::bytes::Bytes;
 use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ pub(super) fn open(folder: &Path) -> Result<Vec<Shard>, CheckpointError> {
 
 #[derive(Deserialize)]
 struct Index {
-    weight_map: BTreeMap<String, String>,
+    weight_map: Unique<String>,
 }
 
 fn indexed(folder: &Path) -> Result<Vec<Shard>, CheckpointError> {
@@ -72,8 +73,9 @@ fn indexed(folder: &Path) -> Result<Vec<Shard>, CheckpointError> {
     if bytes.len() > MOST_INDEX_BYTES {
         return Err(wrong(format!("{} bytes; at most {MOST_INDEX_BYTES} are read", bytes.len())));
     }
-    let index: Index = serde_json::from_slice(&bytes).map_err(|error| wrong(format!("no index: {error}")))?;
-    let names: BTreeSet<&str> = index.weight_map.values().map(String::as_str).collect();
+    let index: Index =
+        serde_json::from_slice(&bytes).map_err(|error| wrong(format!("not an index: {error}")))?;
+    let names: BTreeSet<&str> = index.weight_map.0.values().map(String::as_str).collect();
     if names.is_empty() {
         return Err(wrong("it lists no tensors".to_owned()));
     }
@@ -111,7 +113,7 @@ fn refuse_unkept_promises(index: &Index, shards: &[Shard]) -> Result<(), String>
         let file = shard.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         places.extend(shard.entries.iter().map(|entry| (entry.name.as_str(), file)));
     }
-    for (tensor, file) in &index.weight_map {
+    for (tensor, file) in &index.weight_map.0 {
         match places.get(tensor.as_str()) {
             Some(place) if place == file => {}
             Some(place) => return Err(format!("tensor {tensor:?} should be in {file}, and is in {place}")),

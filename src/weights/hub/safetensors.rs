@@ -5,9 +5,10 @@
 //! The format: <https://huggingface.co/docs/safetensors/index#format>
 
 use super::dtype::Dtype;
+use super::unique::Unique;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
@@ -143,7 +144,7 @@ impl<'de> Visitor<'de> for HeaderVisitor {
                 return Err(A::Error::custom(format!("{name:?} appears twice")));
             }
             if name == "__metadata__" {
-                map.next_value::<BTreeMap<String, String>>()?;
+                map.next_value::<Unique<String>>()?;
             } else {
                 tensors.push((name, map.next_value()?));
             }

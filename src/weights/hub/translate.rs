@@ -60,7 +60,7 @@ pub(super) fn translate(
     let mut weights = Weights::new(folder, shards)?;
     weights.rename(|name| {
         INNER.iter().find_map(|(theirs, plain)| Some(format!("{plain}{}", name.strip_prefix(theirs)?)))
-    });
+    })?;
     leave_out(config, family, &mut weights)?;
     quantised::unpack(config, &mut weights)?;
     (family.recipes)(config, &mut weights)?;
@@ -120,9 +120,6 @@ fn contents(
         };
         if !names.insert(name) {
             return Err(wrong(format!("another tensor is {name} too")));
-        }
-        if item.elements() == 0 {
-            return Err(wrong(format!("its shape {:?} has no elements", item.shape)));
         }
         match item.info(name).filter(|info| info.dims.len() <= 4) {
             Some(info) => tensors.push((info, item.source.clone())),

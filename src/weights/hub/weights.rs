@@ -43,7 +43,19 @@ impl Weights {
             }
         }
         let files = shards.into_iter().map(|shard| shard.bytes).collect();
-        Ok(Weights { path: folder.to_owned(), files, pending, placed: Vec::new(), notes: Vec::new() })
+        let (placed, notes) = (Vec::new(), Vec::new());
+        let mut weights = Weights { path: folder.to_owned(), files, pending, placed, notes };
+        weights.leave_out_empty();
+        Ok(weights)
+    }
+
+    /// A dimension beside a zero may be of any size, and cost nothing in a file.
+    fn leave_out_empty(&mut self) {
+        let empty =
+            self.pending.iter().filter(|(_, item)| item.elements() == 0).map(|(name, _)| name.clone());
+        let empty: Vec<String> = empty.collect();
+        empty.iter().for_each(|name| drop(self.pending.remove(name)));
+        self.note_left_out(&empty, "it has no elements");
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -131,18 +143,29 @@ impl Weights {
 
     pub fn leave_out_where(&mut self, fits: impl Fn(&str) -> bool, why: &str) {
         let gone: Vec<String> = self.pending.keys().filter(|name| fits(name)).cloned().collect();
-        let Some(first) = gone.first() else { return };
-        self.notes.push(match gone.len() {
-            1 => format!("{first} is left out: {why}"),
-            count => format!("{count} tensors like {first} are left out: {why}"),
-        });
         gone.iter().for_each(|name| drop(self.pending.remove(name)));
+        self.note_left_out(&gone, why);
+    }
+
+    fn note_left_out(&mut self, names: &[String], why: &str) {
+        match names {
+            [] => {}
+            [name] => self.notes.push(format!("{name} is left out: {why}")),
+            [first, ..] => {
+                self.notes.push(format!("{} tensors like {first} are left out: {why}", names.len()));
+            }
+        }
     }
 
     /// Renames pending tensors.
-    pub(super) fn rename(&mut self, rename: impl Fn(&str) -> Option<String>) {
-        let renamed = std::mem::take(&mut self.pending).into_iter();
-        self.pending = renamed.map(|(name, item)| (rename(&name).unwrap_or(name), item)).collect();
+    pub(super) fn rename(&mut self, rename: impl Fn(&str) -> Option<String>) -> Result<(), CheckpointError> {
+        for (name, item) in std::mem::take(&mut self.pending) {
+            let plain = rename(&name).unwrap_or_else(|| name.clone());
+            if self.pending.insert(plain.clone(), item).is_some() {
+                return Err(self.wrong(&name, format!("another tensor is {plain} too")));
+            }
+        }
+        Ok(())
     }
 
     /// As sources read them.

@@ -70,12 +70,12 @@ fn square_of(
 ) -> Result<(usize, usize), String> {
     match (scales, said) {
         ([] | [1] | [1, 1], _) => Ok((rows, columns)),
-        ([each] | [each, 1], None) if *each == rows => Ok((1, columns)),
         ([down, across], Some((height, width)))
             if *down == rows.div_ceil(height) && *across == columns.div_ceil(width) =>
         {
             Ok((height, width))
         }
+        ([each] | [each, 1], _) if *each == rows => Ok((1, columns)),
         _ => Err(format!("scales of shape {scales:?} fit no way to scale {rows} rows of {columns}")),
     }
 }

@@ -75,10 +75,10 @@ pub(super) fn listed(
     }
     let bytes = weights.read(stem, order)?;
     let groups: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-    match groups.iter().max() {
-        // The scales' shape is checked against the largest.
-        Some(most) if *most as usize + 1 == num_groups => Ok(groups),
-        most => Err(wrong(format!("its largest group is {most:?}, and there are scales for {num_groups}"))),
+    // The scales' shape is checked against the largest.
+    match groups.iter().max().copied().unwrap_or(0) {
+        most if most as usize + 1 == num_groups => Ok(groups),
+        most => Err(wrong(format!("its largest group is {most}, and there are scales for {num_groups}"))),
     }
 }
 

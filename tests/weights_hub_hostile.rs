@@ -1,0 +1,70 @@
+//! Hub folders that claim, lie or are damaged: each a typed error or a clean open, in little time and memory,
+//! counted by an allocator of this test's own.
+#![allow(clippy::unwrap_used)]
+
+#[path = "hub/json.rs"]
+mod json;
+#[path = "hub/malformed.rs"]
+mod malformed;
+#[path = "hub/mutations.rs"]
+mod mutations;
+#[allow(dead_code)]
+#[path = "hub/small.rs"]
+mod small;
+
+use glassbox::weights::{Checkpoint, CheckpointError};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: hands everything to the system's allocator and only counts.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let live = LIVE.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(live, Ordering::Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise, passed on.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One test at a time, because memory is counted for the whole process.
+static ONE: Mutex<()> = Mutex::new(());
+
+const MOST_TIME: Duration = Duration::from_secs(1);
+const MOST_BYTES: usize = 64 << 20;
+
+type Opened = Result<Checkpoint, CheckpointError>;
+
+/// Opens and reads all that is there, within the limits.
+fn bounded(case: &str, open: impl FnOnce() -> Opened) -> Opened {
+    let before = LIVE.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
+    let start = Instant::now();
+    let opened = open();
+    if let Ok(checkpoint) = &opened {
+        for info in checkpoint.tensors() {
+            if let Ok(tensor) = checkpoint.tensor(&info.name) {
+                assert_eq!(tensor.data.len(), info.bytes, "{case}");
+            }
+        }
+    }
+    let (time, bytes) = (start.elapsed(), PEAK.load(Ordering::Relaxed).saturating_sub(before));
+    assert!(time < MOST_TIME, "{case}: {time:?}");
+    assert!(bytes < MOST_BYTES, "{case}: {bytes} bytes");
+    opened
+}
