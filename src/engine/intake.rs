@@ -1,7 +1,7 @@
 use super::phrases::phrases;
 use super::sequence::{Reading, Scoring, Sequence};
 use crate::base::Clock;
-use crate::kv::{BlockTable, ExtraKeys, HashChain, most_blocks};
+use crate::kv::{BlockTable, CacheSpec, ExtraKeys, HashChain, most_blocks};
 use crate::model::ModelLimits;
 use crate::protocol::{
     Command, Count, Counted, Event, Failure, FailureKind, ForkRequest, Prompt, Request, RequestId,
@@ -74,6 +74,10 @@ impl Lengths {
     pub fn of(limits: &ModelLimits, context: usize) -> Self {
         let ModelLimits { groups, max_batched_tokens, block_size, num_blocks, .. } = limits;
         let fits = |tokens| most_blocks(groups, tokens, *max_batched_tokens, *block_size) < *num_blocks;
+        // States take no more for longer sequences.
+        if groups.iter().all(|spec| *spec == CacheSpec::Recurrent) {
+            return Self { context, pool: if fits(1) { usize::MAX } else { 0 } };
+        }
         // All groups keep at most a block for each block of tokens.
         let (mut pool, mut too_long) = (0, num_blocks * block_size + 1);
         while too_long - pool > 1 {

@@ -30,6 +30,7 @@ mod real;
 mod records;
 mod sampling;
 mod scheduling;
+mod states;
 mod threads;
 mod tiers;
 mod traces;
