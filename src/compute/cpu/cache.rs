@@ -30,11 +30,10 @@ impl Cache {
         if !(1..=MOST_TOKENS).contains(&shape.block_size) {
             return refuse(&format!("a block_size of 1 to {MOST_TOKENS} tokens, not {}", shape.block_size));
         }
-        // Of heads there are none where all that is kept are states.
-        if shape.kv_heads > 0 && !shape.head_dim.is_multiple_of(16) {
+        if !shape.head_dim.is_multiple_of(16) {
             return refuse(&format!("heads whose size is a multiple of 16, not {}", shape.head_dim));
         }
-        if shape.kv_heads > 0 && shape.head_dim > MOST_DIM {
+        if shape.head_dim > MOST_DIM {
             return refuse(&format!("heads of at most {MOST_DIM}, not {}", shape.head_dim));
         }
         let bytes = shape.blocks * shape.block_bytes() + SLACK;
