@@ -166,6 +166,17 @@ fn resident_kib(path: &Path) -> usize {
     rss.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
+#[test]
+fn a_state_that_nobody_has_room_for_is_refused() {
+    let mut tiny = Tiny { architecture: "mamba2", ..Tiny::new() };
+    let large = 1 << 24;
+    tiny.whole.extend([("ssm.conv_kernel", large), ("ssm.inner_size", large), ("ssm.time_step_rank", 1024)]);
+    tiny.whole.extend([("ssm.group_count", 1), ("ssm.state_size", large)]);
+    let refused = tiny.refused();
+    assert!(refused.contains("mamba2.embedding_length is 32: with"), "{refused}");
+    assert!(refused.contains("a layer's state is too large"), "{refused}");
+}
+
 fn with_states(name: &str, longer_blocks: bool) -> Loaded {
     let file = Checkpoint::open(&fixture(name)).unwrap();
     let options = LoadOptions { longer_blocks, max_batched_tokens: 16, ..LoadOptions::default() };

@@ -166,6 +166,27 @@ impl ModelConfig {
         Ok(())
     }
 
+    /// What a layer keeps of the past: the inputs of `channels` that a convolution of `width` tokens looks
+    /// back at, and `more` values of a recurrence.
+    pub(super) fn keep_state(
+        &mut self,
+        width: usize,
+        channels: usize,
+        more: usize,
+    ) -> Result<(), ConfigError> {
+        const MOST: usize = 1 << 30;
+        let inputs = width.saturating_sub(1).checked_mul(channels);
+        let values = inputs.and_then(|inputs| inputs.checked_add(more)).filter(|values| *values <= MOST);
+        self.state_len = values.ok_or_else(|| {
+            let key = format!("{}.embedding_length", self.architecture);
+            let problem = format!(
+                "with {channels} channels over {width} tokens and {more} values, a layer's state is too large"
+            );
+            bad(&key, self.dim, &problem)
+        })?;
+        Ok(())
+    }
+
     /// A dimension that the family needs, under `{architecture}.`.
     pub(super) fn whole(&self, file: &Checkpoint, name: &str) -> Result<usize, ConfigError> {
         let key = format!("{}.{name}", self.architecture);
