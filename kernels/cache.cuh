@@ -5,6 +5,7 @@
 // Elements are f16, bf16, signed bytes (x = q * scale) or e4m3 bytes (x = e4m3(q) * scale); only bytes
 // have scales, one for each token's key and one for its value. D is a multiple of 16. Bytes with an odd
 // block_size make every other part begin at 8 bytes beside a multiple of 16: copies are of 8 bytes there.
+// Blocks may be longer than their heads' parts are together: other layers keep a state there.
 #pragma once
 #include "common.cuh"
 
@@ -14,13 +15,14 @@ struct KvShape {
   int kv_heads, d, block_size;
   int element; // bytes of an element
   int scaled;  // whether there are scales
+  int block_bytes;
 };
 DEV size_t kv_part_bytes(const KvShape& s) {
   return (size_t)s.block_size * (2 * s.d * s.element + (s.scaled ? 8 : 0));
 }
 // Byte at which one head's part of a block begins.
 DEV size_t kv_part(const KvShape& s, int block, int head) {
-  return ((size_t)block * s.kv_heads + head) * kv_part_bytes(s);
+  return (size_t)block * s.block_bytes + head * kv_part_bytes(s);
 }
 
 // ---- elements to f32, exactly, several at a time ----

@@ -44,7 +44,7 @@ struct DecodeArgs {
   const uint8_t* cache;
   const Step* step;
   int group; // of caches
-  int heads, kv_heads, d, block_size;
+  int heads, kv_heads, d, block_size, block_bytes;
   int tile;   // positions: 128, 64, 32 or 16
   int window; // 0: none
   float scale;
@@ -92,7 +92,7 @@ template <class KV, int H> DEV void decode(const DecodeArgs& a) {
   const Cut cut = cut_of(ints(a.step, a.step->start)[span], a.window);
   if ((int)blockIdx.y >= cut.slots) return;
   const int32_t* table = block_table(a.step, a.group, span);
-  const KvShape shape = {a.kv_heads, d, a.block_size, KV::BYTES, KV::SCALED};
+  const KvShape shape = {a.kv_heads, d, a.block_size, KV::BYTES, KV::SCALED, a.block_bytes};
   const int here = min(H, a.heads / a.kv_heads - first_head); // heads of this block
   const int head = kv_head * (a.heads / a.kv_heads) + first_head;
 
@@ -331,8 +331,10 @@ template <class KV, int H> DEV void decode(const DecodeArgs& a) {
 #define DECODE(name, KV, H)                                                                                          \
   extern "C" __global__ void __launch_bounds__(THREADS, blocks_of(H))                                                \
       name(float2* found, float* values, const float* qkv, const uint8_t* cache, const Step* step, int group,        \
-           int heads, int kv_heads, int d, int block_size, int tile, int window, float scale, float cap) {           \
-    decode<KV, H>({found, values, qkv, cache, step, group, heads, kv_heads, d, block_size, tile, window, scale, cap}); \
+           int heads, int kv_heads, int d, int block_size, int block_bytes, int tile, int window, float scale,       \
+           float cap) {                                                                                              \
+    decode<KV, H>({found, values, qkv, cache, step, group, heads, kv_heads, d, block_size, block_bytes, tile,        \
+                   window, scale, cap});                                                                             \
   }                                                                                                                  \
   EXPORT_KERNEL(name)
 #define DECODE_ALL(kv, KV)                                                                                           \

@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   if (bias) v += bias[n];
   if (up_bias) up += up_bias[n];
-  if (is_gated) v = gemm::gated(v, up, write);
+  if (is_gated) v = gated(v, up, write - gemm::GATED);
   gemm::put(out + (size_t)m * stride + n, v, is_gated ? gemm::STORE : write);
 }
 EXPORT_KERNEL(gemm_sum)

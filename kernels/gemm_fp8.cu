@@ -8,15 +8,14 @@
 GEMMS(e4m3, E4M3)
 
 // Four exponent and three mantissa bits, one scale a row: norm(x) = e4m3(q) * scale, scale = max|norm(x)| / 448.
-// q [rows, n]; scale f32 [rows]; x f32 [rows, n]; w f32 [n] or null. n is even.
+// q [rows, n]; scale f32 [rows]; x f32 [rows, n]; w, b f32 [n] or null, and the rest as in rows.cu. n is even.
 extern "C" __global__ void __launch_bounds__(256)
-    rows_to_e4m3(uint16_t* q, float* scale, const float* x, const float* w, int n, float eps) {
+    rows_to_e4m3(uint16_t* q, float* scale, const float* x, const float* w, const float* b, int n, float eps, int layer) {
   __shared__ float red[33];
-  x += (size_t)blockIdx.x * n;
   q += (size_t)blockIdx.x * (n / 2);
-  const float s = w ? rms_scale(x, n, eps, red) : 1.f;
+  const Row row = normed(x + (size_t)blockIdx.x * n, w, b, n, eps, layer, red);
   float most = 0.f;
-  for (int i = threadIdx.x; i < n; i += blockDim.x) most = fmaxf(most, fabsf(w ? x[i] * s * w[i] : x[i]));
+  for (int i = threadIdx.x; i < n; i += blockDim.x) most = fmaxf(most, fabsf(row[i]));
   most = block_max(most, red);
   // Below this a row's scale would be no normal number, and division by it none at all: the row is zeros.
   const float d = most > 1e-30f ? most / 448.f : 0.f;
@@ -25,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(256)
     float v[2];
 #pragma unroll
     for (int j = 0; j < 2; j++) {
-      const float of = w ? x[2 * i + j] * s * w[2 * i + j] : x[2 * i + j];
+      const float of = row[2 * i + j];
       v[j] = d > 0.f ? of / d : of; // what is no number stays none
     }
     q[i] = ptx::e4m3x2(v[0], v[1]);

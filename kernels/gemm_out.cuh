@@ -1,6 +1,6 @@
 // Where the sums of a matrix product go: stored, added, gated.
 #pragma once
-#include "common.cuh"
+#include "activation.cuh"
 
 namespace gemm {
 
@@ -8,17 +8,14 @@ namespace gemm {
 enum Write {
   STORE,
   ADD,           // to what is there
-  SILU,          // activation(gate) * up; the gate is what is there, or comes from the other matrix
-  GELU,
   SIDE_BY_SIDE,  // gate, and up `count` columns further: for gemm_sum
+  GATED,         // and beyond, GATED + Activation: activation(gate) * up; the gate is what is there, or comes
+                 // from the other matrix
 };
 
-// SiLU is x * sigmoid(x), the tanh form of GELU is x * sigmoid(2u) with u = sqrt(2 / pi) (x + 0.044715 x^3).
-DEV float gated(float gate, float up, int write) {
-  const float z = write == SILU ? gate : 1.5957691216f * (gate + 0.044715f * gate * gate * gate);
-  return gate / (1.f + __expf(-z)) * up;
+DEV void put(float* at, float v, int write) {
+  *at = write == STORE ? v : write == ADD ? *at + v : gated(*at, v, write - GATED);
 }
-DEV void put(float* at, float v, int write) { *at = write == STORE ? v : write == ADD ? *at + v : gated(*at, v, write); }
 
 // out f32 [rows, stride], of which `count` columns are written: sum * x_scale[row] * w_scale[column] +
 // bias[column], each factor where it is not null. Row m of a tile is row first + m; block z has an `out` of
@@ -63,7 +60,7 @@ struct Output {
       put_four(at(m, n) + count, count - n, u, STORE);
     } else {
 #pragma unroll
-      for (int i = 0; i < 4; i++) v[i] = gated(v[i], u[i], write);
+      for (int i = 0; i < 4; i++) v[i] = gated(v[i], u[i], write - GATED);
     }
     put_four(at(m, n), count - n, v, STORE);
   }

@@ -4,6 +4,7 @@
 // them, each with a piece of every row at a time: 16 bytes of the q plane. So a lane has four loads of
 // weights on their way, what it reads of x serves four rows of W, and the loads of a team are side by side.
 // A row's result is summed in the same order whatever other rows there are, and however many.
+#include "activation.cuh"
 #include "planes.cuh"
 
 #define LOT 4 // of W's rows; gated: two of the gate's and the same two of the other's
@@ -135,13 +136,7 @@ template <int N> DEV int place(int lane) {
   return at;
 }
 
-enum Write { STORE, ADD, SILU, GELU }; // the last two: gated
-
-// x * sigmoid(x); the tanh form of GELU is x * sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)).
-DEV float activated(float x, bool gelu) {
-  const float z = gelu ? 1.5957691216f * (x + 0.044715f * x * x * x) : x;
-  return x / (1.f + __expf(-z));
-}
+enum Write { STORE, ADD, GATED }; // and beyond: GATED + Activation
 
 // a, b: the planes of one matrix and, gated, of a second; else b is a. [wide, cols]
 // out f32 [rows, columns], its first `wide` columns; bias f32 [wide] or null.
@@ -151,13 +146,13 @@ DEV void gemv(float* out, int columns, const float* bias, const float* bias_b, c
   constexpr int N = LOT * ROWS, SHARE = N > 8 ? N / 8 : 1; // sums of a team; those that a lane ends up with
   __shared__ float parts[128 / 8 * N];                    // [segment][N], a segment is a team's part of a warp
   const int team = 1 << team_log, lane = threadIdx.x & (team - 1), pieces = cols / Piece<F>::WEIGHTS;
-  const bool gated = write >= SILU;
-  const int lot_rows = gated ? LOT / 2 : LOT, teams = blockDim.x >> team_log;
+  const bool is_gated = write >= GATED;
+  const int lot_rows = is_gated ? LOT / 2 : LOT, teams = blockDim.x >> team_log;
   const int lot = blockIdx.x * teams + (threadIdx.x >> team_log);
 
   uint32_t first[LOT]; // piece of each row; behind the last row: of the last once more
 #pragma unroll
-  for (int r = 0; r < LOT; r++) first[r] = min(lot * lot_rows + (gated ? r % (LOT / 2) : r), wide - 1) * pieces;
+  for (int r = 0; r < LOT; r++) first[r] = min(lot * lot_rows + (is_gated ? r % (LOT / 2) : r), wide - 1) * pieces;
   float sum[N]; // [row of x][row of the lot]
 #pragma unroll
   for (int i = 0; i < N; i++) sum[i] = 0.f;
@@ -209,9 +204,9 @@ DEV void gemv(float* out, int columns, const float* bias, const float* bias_b, c
     if (t >= rows || n >= wide || r >= lot_rows) continue;
     float* to = out + (size_t)t * columns + n;
     float value = total(team_at, e % N) + (bias ? bias[n] : 0.f);
-    if (gated) {
+    if (is_gated) {
       const float up = total(team_at, e % N + lot_rows) + (bias_b ? bias_b[n] : 0.f);
-      value = activated(value, write == GELU) * up;
+      value = gated(value, up, write - GATED);
     }
     *to = write == ADD ? *to + value : value;
   }
@@ -240,8 +235,8 @@ EVERY_ROWS(Q5_K, q5_k)
 EVERY_ROWS(Q6_K, q6_k)
 
 // gate = activation(gate) * up, for matrices that cannot be multiplied in one. f32 [len]
-extern "C" __global__ void __launch_bounds__(256) gemv_gate(float* gate, const float* up, int len, int write) {
+extern "C" __global__ void __launch_bounds__(256) gemv_gate(float* gate, const float* up, int len, int activation) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < len) gate[i] = activated(gate[i], write == GELU) * up[i];
+  if (i < len) gate[i] = gated(gate[i], up[i], activation);
 }
 EXPORT_KERNEL(gemv_gate)

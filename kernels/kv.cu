@@ -11,25 +11,58 @@ DEV void kv_put(uint8_t* to, int at, float x, float inverse, int dtype) {
   }
 }
 
-// For every row of the step: query and key heads are normalised (where there are weights) and rotated;
-// queries go back to where they were, keys and values into the cache, at the row's position.
+// How query or key heads are normalised: by w, b f32 [D], or by those of each head, `each` = D further.
+struct HeadNorm {
+  const float *w, *b; // w null: not at all; b may be null
+  float eps;
+  int layer, each;
+};
+
+// A head, of which a lane has pairs: as norm.cuh, but a warp.
+template <int PAIRS>
+DEV void normalise(float (&a)[PAIRS], float (&b)[PAIRS], const int (&at)[PAIRS], const int (&to)[PAIRS], int d,
+                   const HeadNorm& norm, int head) {
+  const int lane = threadIdx.x % 32;
+  float mean = 0.f, ss = 0.f;
+  if (norm.layer) {
+#pragma unroll
+    for (int i = 0; i < PAIRS; i++) mean += a[i] + b[i]; // zeros beyond the head
+    mean = warp_sum(mean) / d;
+  }
+#pragma unroll
+  for (int i = 0; i < PAIRS; i++)
+    if (lane + 32 * i < d / 2) ss += (a[i] - mean) * (a[i] - mean) + (b[i] - mean) * (b[i] - mean);
+  const float s = 1.f / sqrtf(warp_sum(ss) / d + norm.eps);
+  const float* w = norm.w + head * norm.each;
+  const float* bias = norm.b ? norm.b + head * norm.each : nullptr;
+#pragma unroll
+  for (int i = 0; i < PAIRS; i++) {
+    if (lane + 32 * i >= d / 2) continue;
+    a[i] = (a[i] - mean) * (s * w[at[i]]), b[i] = (b[i] - mean) * (s * w[to[i]]);
+    if (bias) a[i] += bias[at[i]], b[i] += bias[to[i]];
+  }
+}
+
+// For every row of the step: query and key heads are normalised (where there are weights) and rotated (where
+// there is a rope: not -1); queries go back to where they were, keys and values into the cache, at the row's
+// position.
 //
 // A warp has a head. A lane has whole pairs of dimensions that turn together, so nothing is exchanged but
 // sums and maxima, and queries can be written in place.
 //
-// qkv f32 [rows, (heads + 2 kv_heads) * D]; query_norm, key_norm f32 [D] or null; cache as in cache.cuh.
+// qkv f32 [rows, (heads + 2 kv_heads) * D]; cache as in cache.cuh.
 // Grid: rows (of the bucket), heads of all three kinds in fours. D / 2 is at most 32 PAIRS.
 template <int PAIRS>
 DEV void kv_store(float* qkv, uint8_t* cache, const Step* step, int group, int rope, int interleaved, int heads,
-                  int kv_heads, int d, int block_size, int dtype, const float* query_norm, const float* key_norm,
-                  float query_eps, float key_eps) {
+                  int kv_heads, int d, int block_size, int block_bytes, int dtype, const HeadNorm& query_norm,
+                  const HeadNorm& key_norm) {
   const int row = blockIdx.x, head = blockIdx.y * 4 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (row >= step->rows || head >= heads + 2 * kv_heads) return;
   const bool is_query = head < heads, is_value = head >= heads + kv_heads;
   float* x = qkv + (size_t)row * (heads + 2 * kv_heads) * d + (size_t)head * d;
 
   // A pair beyond those that turn is two neighbours.
-  const int half = step->half[rope];
+  const int half = rope < 0 ? 0 : step->half[rope];
   float a[PAIRS], b[PAIRS];
   int at[PAIRS], to[PAIRS];
 #pragma unroll
@@ -43,16 +76,10 @@ DEV void kv_store(float* qkv, uint8_t* cache, const Step* step, int group, int r
   }
 
   if (!is_value) {
-    const float* w = is_query ? query_norm : key_norm;
-    if (w) {
-      float ss = 0.f;
-#pragma unroll
-      for (int i = 0; i < PAIRS; i++) ss += a[i] * a[i] + b[i] * b[i];
-      const float s = 1.f / sqrtf(warp_sum(ss) / d + (is_query ? query_eps : key_eps));
-#pragma unroll
-      for (int i = 0; i < PAIRS; i++)
-        if (lane + 32 * i < d / 2) a[i] *= s * w[at[i]], b[i] *= s * w[to[i]];
-    }
+    if (is_query && query_norm.w) normalise<PAIRS>(a, b, at, to, d, query_norm, head);
+    if (!is_query && key_norm.w) normalise<PAIRS>(a, b, at, to, d, key_norm, head - heads);
+  }
+  if (!is_value && half > 0) {
     const float* cosine = floats(step, step->cosine[rope]) + (size_t)row * half;
     const float* sine = floats(step, step->sine[rope]) + (size_t)row * half;
 #pragma unroll
@@ -73,7 +100,7 @@ DEV void kv_store(float* qkv, uint8_t* cache, const Step* step, int group, int r
   }
 
   const bool scaled = dtype == KV_INT8 || dtype == KV_FP8;
-  const KvShape shape = {kv_heads, d, block_size, scaled ? 1 : 2, scaled};
+  const KvShape shape = {kv_heads, d, block_size, scaled ? 1 : 2, scaled, block_bytes};
   const int position = ints(step, step->positions)[row], offset = position % block_size;
   const int32_t* table = block_table(step, group, ints(step, step->span_of)[row]);
   const int kv_head = head - heads - (is_value ? kv_heads : 0);
@@ -105,10 +132,12 @@ DEV void kv_store(float* qkv, uint8_t* cache, const Step* step, int group, int r
 #define KV_STORE(name, pairs)                                                                                        \
   extern "C" __global__ void __launch_bounds__(128)                                                                  \
       name(float* qkv, uint8_t* cache, const Step* step, int group, int rope, int interleaved, int heads,            \
-           int kv_heads, int d, int block_size, int dtype, const float* query_norm, const float* key_norm,           \
-           float query_eps, float key_eps) {                                                                         \
-    kv_store<pairs>(qkv, cache, step, group, rope, interleaved, heads, kv_heads, d, block_size, dtype, query_norm,   \
-                    key_norm, query_eps, key_eps);                                                                   \
+           int kv_heads, int d, int block_size, int block_bytes, int dtype, const float* query_w,                    \
+           const float* query_b, float query_eps, int query_layer, int query_each, const float* key_w,               \
+           const float* key_b, float key_eps, int key_layer, int key_each) {                                         \
+    kv_store<pairs>(qkv, cache, step, group, rope, interleaved, heads, kv_heads, d, block_size, block_bytes, dtype,  \
+                    {query_w, query_b, query_eps, query_layer, query_each},                                          \
+                    {key_w, key_b, key_eps, key_layer, key_each});                                                   \
   }                                                                                                                  \
   EXPORT_KERNEL(name)
 KV_STORE(kv_store_2, 2) // D at most 128

@@ -24,14 +24,15 @@ DEV bool before(const Choice& a, const Choice& b) {
 // Each row's `top` experts, the best first, and their weights. A warp has a row.
 //   score = softmax over all experts, or sigmoid;  choice by score + bias (by logits where that is the same)
 //   groups > 1: only experts of the `top_groups` best of so many groups of neighbours. A group is as good as
-//   its best expert, or with a bias as its best two together (DeepSeek-V2 and V3).
+//   its best expert (DeepSeek-V2), or `by_two` as its best two together (V3).
 //   weight = score * scale, and with `renormalise` over the sum of those chosen.
 // ids i32 [rows, top]; weights f32 [rows, top]; logits f32 [rows, experts]; bias f32 [experts] or null.
 // step null or the step's words: rows beyond its own get expert -1, which is none.
 // What is no number comes before all others: it is chosen, and its weight shows it.
 extern "C" __global__ void __launch_bounds__(128)
     moe_route(int32_t* ids, float* weights, const float* logits, const float* bias, const Step* step, int rows,
-              int experts, int top, int sigmoid, int renormalise, float scale, int groups, int top_groups) {
+              int experts, int top, int sigmoid, int renormalise, float scale, int groups, int top_groups,
+              int by_two) {
   constexpr int EACH = MOST_EXPERTS / 32; // experts of a lane: lane, lane + 32, ...
   __shared__ float keys[4][MOST_EXPERTS];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.x * 4 + warp;
@@ -63,7 +64,8 @@ extern "C" __global__ void __launch_bounds__(128)
   for (int i = 0; i < EACH; i++) {
     const int e = i * 32 + lane;
     if (!sigmoid) score[i] /= sum;
-    if (bias) key[i] = e < experts ? score[i] + bias[e] : -INFINITY;
+    // Two logits together do not say what their scores do.
+    if (bias || by_two) key[i] = e < experts ? score[i] + (bias ? bias[e] : 0.f) : -INFINITY;
     if (key[i] != key[i]) key[i] = INFINITY;
     if (e >= experts) gone |= 1u << i;
     keys[warp][e] = key[i];
@@ -79,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(128)
         second = v > best ? best : fmaxf(second, v);
         best = fmaxf(best, v);
       }
-    float of_group = bias && size > 1 ? best + second : best;
+    float of_group = by_two && size > 1 ? best + second : best;
     if (of_group != of_group) of_group = INFINITY;
     int better = 0;
     for (int j = 0; j < groups; j++) {

@@ -1,5 +1,5 @@
 // Products with experts for few rows: every pair (a row's expert, moe.cu) reads its expert's weights.
-#include "gemm_out.cuh"
+#include "activation.cuh"
 #include "planes.cuh"
 
 namespace moe_gemv { // all files are linked into one library on the emulator
@@ -64,15 +64,17 @@ template <Format F> DEV float dot_floats(const Planes& w, size_t k, const float*
   }
 }
 
-// out[p][n] = W_e[n] x, or gated silu or gelu(G_e[n] x) * (U_e[n] x), e the expert of pair p, and x the row of
+// out[p][n] = W_e[n] x, or gated activation(G_e[n] x) * (U_e[n] x), e the expert of pair p, and x the row of
 // the activations that is p / per_row: `top` where all experts of a row have the same, 1 where each its own.
 // Grid: n / 8, pairs. A pair without an expert (-1) is left alone.
 // out f32 [pairs, n]; ids i32 [pairs]; activations as bytes (q, ds), or f32 (x) for weights that are floats.
-// (q0, h0, s0, d0) planes of [experts * n, k]; (q1..) the second matrix of a gated product.
+// (q0, h0, s0, d0) planes of [experts * n, k]; (q1..) the second matrix of a gated product. Biases of both are
+// f32 [experts * n] or null.
 #define GEMV_PARAMS                                                                                          \
   float *out, const int32_t *ids, const int8_t *q, const float2 *ds, const float *x, const uint8_t *q0,      \
       const uint8_t *h0, const uint8_t *s0, const uint8_t *d0, const uint8_t *q1, const uint8_t *h1,         \
-      const uint8_t *s1, const uint8_t *d1, int n, int k, int per_row, int gelu
+      const uint8_t *s1, const uint8_t *d1, const float *bias, const float *up_bias, int n, int k, int per_row,    \
+      int activation
 template <Format F, bool GATED> DEV void product(GEMV_PARAMS) {
   constexpr int SIDES = GATED ? 2 : 1;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, pair = blockIdx.y;
@@ -105,13 +107,13 @@ template <Format F, bool GATED> DEV void product(GEMV_PARAMS) {
   }
 #pragma unroll
   for (int r = 0; r < OUTPUTS; r++) {
-    float v = warp_sum(sum[r][0]);
-    if constexpr (GATED) v = gemm::gated(v, warp_sum(sum[r][SIDES - 1]), gelu ? gemm::GELU : gemm::SILU);
+    float v = warp_sum(sum[r][0]) + (bias ? bias[row[r]] : 0.f);
+    if constexpr (GATED) v = gated(v, warp_sum(sum[r][SIDES - 1]) + (up_bias ? up_bias[row[r]] : 0.f), activation);
     if (lane == 0 && first + r < n) out[(size_t)pair * n + first + r] = v;
   }
 }
 
-#define GEMV_ARGS out, ids, q, ds, x, q0, h0, s0, d0, q1, h1, s1, d1, n, k, per_row, gelu
+#define GEMV_ARGS out, ids, q, ds, x, q0, h0, s0, d0, q1, h1, s1, d1, bias, up_bias, n, k, per_row, activation
 #define GEMV(name, format)                                                                                   \
   extern "C" __global__ void __launch_bounds__(WARPS * 32, 4) moe_gemv_##name(GEMV_PARAMS) {                    \
     product<Format::format, false>(GEMV_ARGS);                                                               \

@@ -39,7 +39,7 @@ struct Job {
   const float* sinks; // f32 [heads] or null
   float* parts;       // f32 [part_spans, short_rows, heads, most_splits, dim]: O of a split
   float2* sums;       // f32x2 [part_spans, short_rows, heads, most_splits]: largest score, sum
-  int group, heads, kv_heads, dim, block_size, fp8, window, tile_rows, short_rows, most_splits, part_spans;
+  int group, heads, kv_heads, dim, block_size, block_bytes, fp8, window, tile_rows, short_rows, most_splits, part_spans;
   float scale, cap;
 };
 
@@ -158,7 +158,7 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
   // ---- where keys lie: the last warp, a thread a position; blocks are looked up a step ahead ----
   const int32_t* table = block_table(step, j.group, span);
   const int row_bytes = j.dim * (BYTES ? 1 : 2), plane = j.block_size * row_bytes; // of keys, of values
-  const KvShape shape = {j.kv_heads, j.dim, j.block_size, BYTES ? 1 : 2, BYTES};
+  const KvShape shape = {j.kv_heads, j.dim, j.block_size, BYTES ? 1 : 2, BYTES, j.block_bytes};
   auto seen = [&](int p) { return p >= begin && p < end; };
   auto block_of = [&](int at) { return warp == WARPS - 1 && seen(at + lane) ? table[(at + lane) / j.block_size] : 0; };
   auto look_up = [&](int at, int block) {
@@ -460,10 +460,10 @@ template <int DP, int MT, class T, bool BYTES> DEV void attend(const Job& j) {
 #define PREFILL(name, DP, MT, T, BYTES)                                                                        \
   extern "C" __global__ void __launch_bounds__(WARPS * 32, DP == 64 && !(BYTES) ? 3 : 2)                       \
       name(float* out, const float* qkv, const char* cache, const Step* step, const float* sinks,              \
-           float* parts, float2* sums, int group, int heads, int kv_heads, int dim, int block_size, int fp8,   \
-           int window, int tile_rows, int short_rows, int most_splits, int part_spans, float scale, float cap) { \
+           float* parts, float2* sums, int group, int heads, int kv_heads, int dim, int block_size,            \
+           int block_bytes, int fp8, int window, int tile_rows, int short_rows, int most_splits, int part_spans, float scale, float cap) { \
     attend<DP, MT, T, BYTES>({out, qkv, cache, step, sinks, parts, sums, group, heads, kv_heads, dim, block_size, \
-                              fp8, window, tile_rows, short_rows, most_splits, part_spans, scale, cap});       \
+                              block_bytes, fp8, window, tile_rows, short_rows, most_splits, part_spans, scale, cap});       \
   }                                                                                                            \
   EXPORT_KERNEL(name)
 #define PREFILLS(DP, MT)                       \

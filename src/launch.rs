@@ -15,6 +15,7 @@ use crate::protocol::{
 };
 use crate::script::{self, Piece, Printer, Quit, Status, Stdin, Tool, ToolRunner, View, written};
 use crate::sessions;
+use crate::shrink;
 use crate::store::{IfMissing, ReplayModels, ScreenModels, Store, Traces, tensor_rows};
 use crate::text::{ChatTemplate, Specials, TemplateError, TextModel};
 use crate::tools;
@@ -55,6 +56,7 @@ fn command(cli: Cli) -> Result<Status, Quit> {
         Command::Models(command) => models(&command),
         Command::Inspect(command) => inspect(&command),
         Command::Score(args) => score(&args),
+        Command::Quantize(args) => shrink::command(&args),
         Command::Replay(args) => replay(&args),
         Command::Bench(BenchCommand::Speed(args)) => measure::speed(&args),
         Command::Bench(BenchCommand::Prefix(args)) => measure::prefix(&args),
@@ -270,10 +272,7 @@ fn models(command: &ModelsCommand) -> Result<Status, Quit> {
     written(match command {
         ModelsCommand::Ls { json } => script::print_list(&mut out, &store.rows(), *json),
         ModelsCommand::Show { model, json } => {
-            let mut card = store.card(model)?;
-            if let (Some(file), Some(path)) = (&mut card.file, &card.row.path) {
-                file.memory = Some(open::memory(path, &settings.options.engine));
-            }
+            let card = store.card(model, &settings.options.engine)?;
             script::print_card(&mut out, &card, *json)
         }
         ModelsCommand::Pull { model, json, quiet, offline } => {

@@ -23,11 +23,12 @@
 //! | [`bench`](mod@bench) | speed measurements and their report |
 //! | [`tui`] | the screen |
 //! | [`script`] | everything without a screen |
-//! | [`launch`], [`measure`], [`archive`], [`open`], [`store`] | the wiring: the only places that name all of them |
+//! | [`launch`], [`measure`], [`archive`], [`open`], [`shrink`], [`store`], [`card`] | the wiring: the only places that name all of them |
 
 pub mod archive;
 pub mod base;
 pub mod bench;
+pub mod card;
 pub mod compute;
 pub mod config;
 pub mod engine;
@@ -42,6 +43,7 @@ pub mod protocol;
 pub mod sample;
 pub mod script;
 pub mod sessions;
+pub mod shrink;
 pub mod simulate;
 pub mod store;
 pub mod text;

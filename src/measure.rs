@@ -7,6 +7,7 @@ use crate::compute::gpu::{self, Alone, Ceilings, Rate};
 use crate::compute::{DeviceError, Units};
 use crate::config::{Against, Compared, Device, EngineSettings, GpuArgs, Origin, PrefixArgs, SpeedArgs};
 use crate::launch::Context;
+use crate::model::BLOCK_SIZE;
 use crate::open;
 use crate::protocol::{Failure, Handle, ModelInfo, PrefixCache};
 use crate::script::{self, Progress, Quit, Status, written};
@@ -289,7 +290,8 @@ fn fit(settings: &mut EngineSettings, needs: &bench::Needs, model: &Path) -> Res
     if let (None, Some(bytes)) = (settings.kv_cache_bytes, summary.kv_bytes_per_token(KV_BYTES_PER_VALUE)) {
         // Each sequence may leave a block half empty; the pool keeps one block to itself. A pool that
         // holds no conversation at all is refused, whatever the tests need.
-        let tokens = needs.cache_tokens.max(LEAST_CACHE_TOKENS) + (needs.sequences + 1) * settings.block_size;
+        let tokens = needs.cache_tokens.max(LEAST_CACHE_TOKENS)
+            + (needs.sequences + 1) * settings.block_size.unwrap_or(BLOCK_SIZE);
         settings.kv_cache_bytes = Some(tokens * bytes as usize);
     }
     Ok(())

@@ -6,11 +6,11 @@ use crate::compute::cpu::{Cpu, Isa};
 use crate::compute::{Backend, DeviceError, Profiled, gpu};
 use crate::config::{Device, EngineSettings, Given, Origin};
 use crate::engine::{self, Opened};
-use crate::model::{self, DoesNotFit, LoadError, LoadOptions, Loaded};
+use crate::model::{self, BLOCK_SIZE, DoesNotFit, LoadError, LoadOptions, Loaded};
 use crate::protocol::{Failure, FailureKind, Handle, LoadStage, ModelInfo};
-use crate::script::{self, DeviceRow, GpuFacts, MemoryRow};
-use crate::text::{TextModel, VocabSpec};
-use crate::weights::{Checkpoint, CheckpointError, Found, ReasoningHint, Summary};
+use crate::script::{self, DeviceRow, GpuFacts, MemoryRow, Placement};
+use crate::text::{HubError, HubFiles, TextModel, VocabSpec};
+use crate::weights::{Checkpoint, CheckpointError, Found, LayerLoss, ReasoningHint, Summary};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -125,7 +125,12 @@ impl Opening {
             path: self.path.display().to_string(),
             architecture: loaded.architecture.clone(),
             parameters: summary.parameters,
-            quantization: summary.formats.first().map_or("", |share| share.format).to_owned(),
+            quantization: match loaded.losses.first() {
+                Some(layer) => layer.worst.to.name(),
+                None => summary.formats.first().map_or("", |share| share.format),
+            }
+            .to_owned(),
+            quantized: self.quantized(&summary, &loaded.losses),
             file_bytes: summary.file_bytes,
             layers: loaded.layers,
             vocab_size: loaded.runner.limits().vocab_size,
@@ -139,9 +144,22 @@ impl Opening {
             kv_blocks: loaded.kv.blocks - 1,
             block_size: loaded.kv.block_size,
             kv_bytes_per_token: loaded.kv_bytes_per_token,
+            state_bytes: loaded.state_bytes,
             weights_bytes: loaded.weight_bytes as u64,
             load_ms: 0.0,
         })
+    }
+
+    /// As what the matrices were encoded, and with what error, if they were: mean of all layers, and the worst.
+    fn quantized(&self, summary: &Summary, losses: &[LayerLoss]) -> Option<String> {
+        let format = self.settings.quantize?;
+        let found = summary.formats.first().map_or("", |share| share.format);
+        let Some(worst) = losses.iter().max_by(|a, b| a.worst.error.total_cmp(&b.worst.error)) else {
+            return Some(format!("left as {found}: nothing takes more bits than {format}"));
+        };
+        let mean = losses.iter().map(|layer| layer.mean).sum::<f64>() / losses.len() as f64;
+        let (mean, most, name) = (100.0 * mean, 100.0 * worst.worst.error, &worst.worst.name);
+        Some(format!("{format} of {found}, error {mean:.2} %, most {most:.2} % in {name}"))
     }
 }
 
@@ -208,31 +226,56 @@ pub fn instruction_set(settings: &EngineSettings) -> Result<Isa, DeviceError> {
 fn load_options(settings: &EngineSettings) -> LoadOptions {
     LoadOptions {
         max_model_len: settings.max_model_len,
-        block_size: settings.block_size,
+        block_size: settings.block_size.unwrap_or(BLOCK_SIZE),
+        longer_blocks: settings.block_size.is_none(),
         kv_cache_dtype: settings.kv_cache_dtype,
         kv_cache_bytes: settings.kv_cache_bytes,
         memory_utilization: settings.memory_utilization,
         host_kv_bytes: settings.host_kv_bytes,
         max_batched_tokens: settings.scheduler.max_num_batched_tokens,
         hybrid_kv_cache: true,
+        quantize: settings.quantize,
     }
 }
 
-/// What the model would take, without loading it.
-pub fn memory(path: &Path, settings: &EngineSettings) -> MemoryRow {
+/// What the model would take, without loading it, on each device that settings allow; the one it would run on
+/// comes first.
+pub fn placements(file: &Checkpoint, settings: &EngineSettings) -> Vec<Placement> {
     let options = load_options(settings);
-    let planned = Checkpoint::inspect(path).map_err(LoadError::File).and_then(|file| {
-        let (gpu, _) = choose(settings.device, gpu::open)?;
-        if let Some(gpu) = gpu {
-            match model::plan(&file, &gpu, &options) {
-                Err(error) if settings.device == Device::Auto && is_of_the_device(&error) => {}
-                planned => return planned,
-            }
+    let mut places = Vec::new();
+    match choose(settings.device, gpu::open) {
+        Ok((Some(gpu), _)) => places.push(placement(file, &gpu, &options)),
+        Ok((None, _)) => {}
+        Err(why) => {
+            let memory = MemoryRow::Refused { problem: why.to_string() };
+            return vec![Placement {
+                device: settings.device.to_string(),
+                chosen: true,
+                memory,
+                encoded: Vec::new(),
+            }];
         }
+    }
+    if matches!(settings.device, Device::Auto | Device::Cpu) {
         let cpu = Cpu::new(settings.threads.or_else(|| Some(script::physical_cores())));
-        model::plan(&file, &cpu, &options)
-    });
-    match planned {
+        places.push(placement(file, &cpu, &options));
+    }
+    let fits = places.iter().position(|place| matches!(place.memory, MemoryRow::Planned { .. }));
+    places.swap(0, fits.unwrap_or(0));
+    places[0].chosen = true;
+    places
+}
+
+/// Of the device that it would run on.
+pub fn memory(path: &Path, settings: &EngineSettings) -> MemoryRow {
+    match Checkpoint::inspect(path) {
+        Err(error) => MemoryRow::Refused { problem: error.to_string() },
+        Ok(file) => placements(&file, settings).swap_remove(0).memory,
+    }
+}
+
+fn placement(file: &Checkpoint, backend: &impl Backend, options: &LoadOptions) -> Placement {
+    let memory = match model::plan(file, backend, options) {
         Err(error) => MemoryRow::Refused { problem: error.to_string() },
         Ok((kv, plan)) => MemoryRow::Planned {
             plan,
@@ -240,7 +283,10 @@ pub fn memory(path: &Path, settings: &EngineSettings) -> MemoryRow {
             block_size: kv.block_size,
             context: kv.max_model_len,
         },
-    }
+    };
+    let encoded = model::encoded_for(file, backend);
+    let encoded = encoded.iter().map(|(from, to)| format!("{} as {}", from.name(), to.name())).collect();
+    Placement { device: backend.device().name, chosen: false, memory, encoded }
 }
 
 /// Every GPU there is, or why there is none, for a report.
@@ -300,8 +346,12 @@ pub fn text_model(file: &Checkpoint, chat_template: Option<&str>) -> Result<Text
     }
 }
 
-/// What the file's `tokenizer.ggml.*` keys say.
+/// What the file's `tokenizer.ggml.*` keys say, or what a hub's folder has in files of its own.
 pub fn vocabulary(file: &Checkpoint) -> Result<VocabSpec, CheckpointError> {
+    if file.is_hub() {
+        let spec = VocabSpec::from_hub(&hub_files(file)?).map_err(|error| in_folder(file, error))?;
+        return Ok(VocabSpec { architecture: file.architecture()?.to_owned(), ..spec });
+    }
     let id = |key: &str| -> Result<Option<u32>, CheckpointError> {
         // An id beyond u32 is beyond every vocabulary, which is said there.
         Ok(file.u64(&format!("tokenizer.ggml.{key}"))?.map(|id| u32::try_from(id).unwrap_or(u32::MAX)))
@@ -323,7 +373,44 @@ pub fn vocabulary(file: &Checkpoint) -> Result<VocabSpec, CheckpointError> {
         remove_extra_whitespaces: file.bool("tokenizer.ggml.remove_extra_whitespaces")?,
         chat_template: file.str("tokenizer.chat_template")?.map(str::to_owned),
         architecture: file.str("general.architecture")?.unwrap_or_default().to_owned(),
+        ..VocabSpec::default()
     })
+}
+
+/// Of one text file beside the weights, in bytes; the largest known `tokenizer.json` has 34 MB.
+const LONGEST_COMPANION: u64 = 256 << 20;
+
+/// The files about text in a hub's folder.
+fn hub_files(file: &Checkpoint) -> Result<HubFiles, CheckpointError> {
+    let read = |name: &str| match file.companion(name) {
+        None => Ok(None),
+        Some(path) => companion(&path).map(Some),
+    };
+    let wrong =
+        |problem: &str| CheckpointError::Hub { path: file.path().to_owned(), problem: problem.into() };
+    Ok(HubFiles {
+        tokenizer: read("tokenizer.json")?.ok_or_else(|| wrong("there is no tokenizer.json"))?,
+        tokenizer_config: read("tokenizer_config.json")?,
+        chat_template: read("chat_template.jinja")?,
+        chat_template_json: read("chat_template.json")?,
+        generation_config: read("generation_config.json")?,
+        config: read("config.json")?,
+    })
+}
+
+fn companion(path: &Path) -> Result<Vec<u8>, CheckpointError> {
+    let unread = |source| CheckpointError::Open { path: path.to_owned(), source };
+    let bytes = std::fs::metadata(path).map_err(unread)?.len();
+    if bytes > LONGEST_COMPANION {
+        let problem =
+            format!("{bytes} bytes are more than the {LONGEST_COMPANION} that such a file may have");
+        return Err(CheckpointError::Hub { path: path.to_owned(), problem });
+    }
+    std::fs::read(path).map_err(unread)
+}
+
+fn in_folder(file: &Checkpoint, error: HubError) -> CheckpointError {
+    CheckpointError::Hub { path: file.path().join(error.file), problem: error.problem }
 }
 
 /// The model's own generation settings, where its file has some. What is out of range is left out: a
@@ -335,6 +422,13 @@ pub fn generation_settings(file: &Checkpoint) -> Vec<Given> {
         ("min_p", "min_p"),
         ("penalty_repeat", "repetition_penalty"),
     ];
+    if let Some(path) = file.companion("generation_config.json") {
+        let files = HubFiles { generation_config: companion(&path).ok(), ..HubFiles::default() };
+        let own = files.sampling().unwrap_or_default().into_iter();
+        return own
+            .filter_map(|(name, value)| Given::new(name, &value.to_string(), Origin::Model).ok())
+            .collect();
+    }
     let real = |(key, name): (&str, &str)| {
         let value = file.f32(&format!("general.sampling.{key}")).ok().flatten()?;
         Given::new(name, &value.to_string(), Origin::Model).ok()

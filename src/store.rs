@@ -2,13 +2,12 @@
 //! is: the reports know nothing of catalogues, and the catalogue nothing of reports.
 
 use crate::base::Memory;
+use crate::card::file_card;
 use crate::config::{self, EngineSettings, Options, Sources};
 use crate::launch::{origins, variable};
 use crate::open;
 use crate::protocol::Handle;
-use crate::script::{
-    self, FileCard, FormatRow, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow,
-};
+use crate::script::{self, ModelCard, ModelDir, ModelRow, Progress, Quit, Status, TensorRow};
 use crate::trace::{self, Recording, ReplayOptions, TraceError};
 use crate::tui::{FetchEvent, MemoryNeed, ModelChoice, Models, PresetChoice, StartSettings};
 use crate::weights::{
@@ -162,7 +161,7 @@ impl Store {
         [&self.dirs.root].into_iter().chain(&self.dirs.hub_cache).map(folder).collect()
     }
 
-    pub fn card(&self, wanted: &str) -> Result<ModelCard, Quit> {
+    pub fn card(&self, wanted: &str, settings: &EngineSettings) -> Result<ModelCard, Quit> {
         let found = self.find(wanted);
         let name = match &found {
             Ok(found) => found.name.clone(),
@@ -180,7 +179,7 @@ impl Store {
         let Ok(found) = found else { return Ok(card) };
         let file = Checkpoint::inspect(&found.path).map_err(|e| Quit::new(Status::NoModel, e.to_string()))?;
         let summary = Summary::of(&file).map_err(|e| Quit::new(Status::NoModel, e.to_string()))?;
-        card.file = Some(file_card(&file, &summary));
+        card.file = Some(file_card(&file, &summary, &card.row.name, settings));
         let row = &mut card.row;
         row.present = true;
         row.path = Some(found.path);
@@ -282,34 +281,6 @@ pub fn tensor_rows(file: &Checkpoint) -> Vec<TensorRow> {
         bytes: tensor.bytes as u64,
     });
     known.chain(others).collect()
-}
-
-fn file_card(file: &Checkpoint, summary: &Summary) -> FileCard {
-    let text = |key: &str| file.str(key).ok().flatten().unwrap_or_default();
-    let (model, pre) = (text("tokenizer.ggml.model"), text("tokenizer.ggml.pre"));
-    FileCard {
-        layers: summary.layers,
-        vocabulary: summary.vocabulary,
-        formats: summary
-            .formats
-            .iter()
-            .map(|share| FormatRow {
-                format: share.format.to_owned(),
-                tensors: share.tensors,
-                bytes: share.bytes,
-                supported: share.supported,
-            })
-            .collect(),
-        kv_bytes_per_token: summary.kv_bytes_per_token(KV_BYTES_PER_VALUE),
-        tokenizer: [model, pre]
-            .iter()
-            .filter(|part| !part.is_empty())
-            .copied()
-            .collect::<Vec<_>>()
-            .join(", "),
-        chat_template: summary.has_chat_template,
-        memory: None,
-    }
 }
 
 fn sources(model: &CatalogueModel) -> Vec<String> {

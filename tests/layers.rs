@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 /// The wiring, beside `main.rs`: files that may name everything, and that no folder may name.
-const WIRING: [&str; 5] = ["archive", "launch", "measure", "open", "store"];
+const WIRING: [&str; 7] = ["archive", "card", "launch", "measure", "open", "shrink", "store"];
 
 /// In reading order.
 const MAY_USE: &[(&str, &[&str])] = &[

@@ -276,14 +276,14 @@ fn parts_of_split_models_say_what_is_missing() {
         "{error}"
     );
 
-    part(2).write(&dir.path().join("big-00002-of-00002.gguf")).unwrap();
-    let error = Checkpoint::open(&first).unwrap_err().to_string();
-    assert!(error.contains("join the parts first"), "{error}");
-
     let renamed = dir.path().join("renamed.gguf");
     part(2).write(&renamed).unwrap();
     let error = Checkpoint::open(&renamed).unwrap_err().to_string();
     assert!(error.contains("part 2 of 2"), "{error}");
+
+    let error = Checkpoint::from_bytes(&dir.path().join("big-00002-of-00003.gguf"), part(1).to_bytes());
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("its name says part 2 of 3, and inside it is part 1 of 2"), "{error}");
 
     let bytes = small().to_bytes();
     let (head, tail) = bytes.split_at(bytes.len() / 2);
@@ -294,6 +294,74 @@ fn parts_of_split_models_say_what_is_missing() {
         fs::remove_file(&path).unwrap();
         assert!(error.contains(&format!("missing beside it: cut.gguf.part{other}of2")), "{error}");
     }
+}
+
+/// Three parts as llama.cpp writes them: settings in the first, tensors in all.
+fn parts(dir: &Path) -> Vec<PathBuf> {
+    let names: Vec<PathBuf> =
+        (1..=3).map(|number| dir.join(format!("big-{number:05}-of-00003.gguf"))).collect();
+    for (number, path) in names.iter().enumerate() {
+        let base = if number == 0 { small().put("split.tensors.count", 4i32) } else { GgufWriter::default() };
+        let mut part = base.put("split.no", number as u16).put("split.count", 3u16);
+        if number > 0 {
+            part = part.tensor_f32(&format!("blk.{number}.weight"), &[2, 2], &[number as f32; 4]);
+        }
+        part.write(path).unwrap();
+    }
+    names
+}
+
+#[test]
+fn a_split_model_opens_as_one_whichever_part_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let parts = parts(dir.path());
+    for path in &parts {
+        let file = Checkpoint::open(path).unwrap();
+        let names: Vec<_> = file.tensors().map(|tensor| tensor.name.as_str()).collect();
+        assert_eq!(names, ["norm.weight", "out.weight", "blk.1.weight", "blk.2.weight"]);
+        assert_eq!(file.tensor("norm.weight").unwrap().to_f32(), [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(file.tensor("blk.2.weight").unwrap().to_f32(), [2.0; 4]);
+        assert_eq!((file.architecture().unwrap(), file.path()), ("llama", path.as_path()));
+        assert_eq!(file.file_bytes(), parts.iter().map(|p| fs::metadata(p).unwrap().len()).sum::<u64>());
+        touch_everything(&file);
+    }
+    fs::remove_file(&parts[1]).unwrap();
+    for path in [&parts[0], &parts[2]] {
+        let error = Checkpoint::open(path).unwrap_err().to_string();
+        assert!(error.ends_with("missing beside it: big-00002-of-00003.gguf"), "{error}");
+    }
+}
+
+// L07: two tensors of one name, across parts.
+#[test]
+fn parts_that_do_not_go_together_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let parts = parts(dir.path());
+    let error_with = |number: usize, part: GgufWriter| {
+        let before = fs::read(&parts[number]).unwrap();
+        part.write(&parts[number]).unwrap();
+        let error = Checkpoint::open(&parts[0]).unwrap_err().to_string();
+        fs::write(&parts[number], before).unwrap();
+        error
+    };
+    let part =
+        |number: u16, count: u16| GgufWriter::default().put("split.no", number).put("split.count", count);
+    let twice = error_with(2, part(2, 3).tensor_f32("blk.1.weight", &[1], &[0.0]));
+    assert!(
+        twice.contains("00003-of-00003") && twice.contains("\"blk.1.weight\" is in an earlier part"),
+        "{twice}"
+    );
+    let other = error_with(1, part(1, 4));
+    assert!(other.contains("its name says part 2 of 3, and inside it is part 2 of 4"), "{other}");
+    let few = error_with(2, part(2, 3));
+    assert!(few.contains("3 tensors together, where the first promises 4"), "{few}");
+    let typed = error_with(1, GgufWriter::default().put("split.no", "one").put("split.count", 3u16));
+    assert!(typed.contains("split.no") && typed.contains("a string"), "{typed}");
+
+    let whole = fs::read(&parts[1]).unwrap();
+    fs::write(&parts[1], &whole[..whole.len() - 4]).unwrap();
+    let cut = Checkpoint::open(&parts[0]).unwrap_err().to_string();
+    assert!(cut.contains("00002-of-00003.gguf is damaged") && cut.contains("blk.1.weight"), "{cut}");
 }
 
 #[test]

@@ -141,7 +141,9 @@ fn bytes_that_are_not_those_of_the_list_are_not_kept() {
         let (honest, other) = (Arc::new(honest), Arc::new(other));
         let stub = Stub::new(move |_, request, stream| {
             let path = request.line.split(' ').nth(1).unwrap();
-            let file = |files: &Arc<Vec<File>>| files.iter().find(|(name, ..)| path.ends_with(&format!("/{name}"))).cloned();
+            let file = |files: &Arc<Vec<File>>| {
+                files.iter().find(|(name, ..)| path.ends_with(&format!("/{name}"))).cloned()
+            };
             match file(&other) {
                 Some((_, bytes, _)) if !path.starts_with("/api") => good_answer(&bytes, request, stream),
                 _ => {

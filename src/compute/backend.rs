@@ -1,8 +1,8 @@
 use super::draw::{DrawRow, Drawn, Unusable};
 use super::{
     Activation, AttentionSpec, By, CacheShape, Capacity, Columns, Convolution, DeltaRule, Device,
-    DeviceError, Experts, Gate, HeadColumns, MatrixSize, Meter, Norm, Result, Routing, Scan, Span, Spent,
-    State, Step, Write,
+    DeviceError, Experts, Gate, HeadColumns, MatrixSize, Meter, Need, Norm, Result, Routing, Scan, Span,
+    Spent, State, Step, Write,
 };
 use crate::base::Memory;
 use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo};
@@ -41,6 +41,15 @@ pub trait Backend: Send + Sized + 'static {
     fn sample_times(&mut self, every: u32) -> bool {
         let _ = every;
         false
+    }
+
+    /// Asked before anything is loaded.
+    ///
+    /// # Errors
+    /// It has no kernels for that, and what it has them for.
+    fn supports(&self, need: &Need) -> Result<()> {
+        let _ = need;
+        Ok(())
     }
 
     /// Told once, before buffers and caches are made.

@@ -79,6 +79,10 @@ impl<B: Backend> Backend for Profiled<B> {
         self.backend.own_memory()
     }
 
+    fn supports(&self, need: &Need) -> Result<()> {
+        self.backend.supports(need)
+    }
+
     fn prepare(&mut self, most: &Capacity) -> Result<()> {
         self.backend.prepare(most)
     }

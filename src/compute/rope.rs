@@ -26,9 +26,24 @@ impl RopeTable {
     /// Angles `position * inverse_frequency`, computed in f32 as transformers does; cosines and sines are
     /// multiplied by `factor`.
     pub fn fill(&mut self, positions: impl Iterator<Item = usize>, inverse_frequencies: &[f32], factor: f32) {
-        self.half = inverse_frequencies.len();
+        self.clear();
+        self.extend(positions, inverse_frequencies, factor);
+    }
+
+    /// For other tokens, which may turn otherwise.
+    pub fn clear(&mut self) {
         self.cos.clear();
         self.sin.clear();
+    }
+
+    /// The same as [`Self::fill`], behind what is there.
+    pub fn extend(
+        &mut self,
+        positions: impl IntoIterator<Item = usize>,
+        inverse_frequencies: &[f32],
+        factor: f32,
+    ) {
+        self.half = inverse_frequencies.len();
         for position in positions {
             for frequency in inverse_frequencies {
                 let (sin, cos) = (position as f32 * frequency).sin_cos();

@@ -3,7 +3,7 @@ use super::{
     Compared, Comparison, EngineFlags, Given, GrammarFlags, Origin, PromptFlags, RunArgs, SamplingFlags,
     UiFlags,
 };
-use crate::protocol::SessionFormat;
+use crate::protocol::{SessionFormat, WeightFormat};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
@@ -38,6 +38,9 @@ pub enum Command {
     /// How well a model expects a text: perplexity, and every token's log-probability and rank
     #[command(after_help = SCORE_HELP)]
     Score(Box<ScoreArgs>),
+    /// Write a model anew with its matrices in fewer bits, and say what that loses layer by layer
+    #[command(after_help = QUANTIZE_HELP)]
+    Quantize(QuantizeArgs),
     /// The screen over a recorded session (`--trace`): no model needed
     Replay(ReplayArgs),
     /// Measure speed
@@ -75,6 +78,43 @@ the model has a begin token each window starts with it; else the text's first to
 
   glassbox score smollm2-135m README.md
   git log | glassbox score --json | jq .perplexity";
+
+const QUANTIZE_HELP: &str = "\
+Encoded are the matrices of the layers, and the head (the embedding where it is the head too). Norms, routers,
+biases and what is small stay. Rows that are no multiple of 256 weights get q5_0, q5_1 or q8_0 where q4_k, q5_k or
+q6_k is asked for. What takes as few bits already stays as it is. int8 is q8_0 in a GGUF file.
+
+A name that ends in .gguf becomes a GGUF file; any other a folder with safetensors, for which MODEL must be such a
+folder and FORMAT int8 or fp8 (a scale for each row, as compressed-tensors describes it).
+
+  glassbox quantize ./model-bf16.gguf --to q4_k model-q4_k.gguf
+  glassbox quantize smollm2-135m --to q6_k --dry-run";
+
+/// Which model becomes what.
+#[derive(Args, Clone, Debug)]
+pub struct QuantizeArgs {
+    /// A model's name or path
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub model: String,
+    /// q4_k, q5_k, q6_k, q8_0, int8 or fp8
+    #[arg(long, value_name = "FORMAT", value_parser = str::parse::<WeightFormat>)]
+    pub to: WeightFormat,
+    /// OUT.gguf, or a folder
+    #[arg(required_unless_present = "dry_run", value_hint = ValueHint::AnyPath)]
+    pub output: Option<PathBuf>,
+    /// Write nothing: only say what would be lost
+    #[arg(long, conflicts_with = "output")]
+    pub dry_run: bool,
+    /// Replace what is there
+    #[arg(short, long)]
+    pub force: bool,
+    /// One JSON object, with every tensor
+    #[arg(long)]
+    pub json: bool,
+    /// No progress on stderr
+    #[arg(short, long)]
+    pub quiet: bool,
+}
 
 /// A text, and how it is read.
 #[derive(Args, Clone, Debug)]
@@ -566,7 +606,7 @@ mod tests {
             ("--stop", "", "stop must be a non-empty text"),
             ("--max-tokens", "0", "max_tokens must be a whole number from 1"),
             ("--kv-memory", "much", "kv_memory must be a size"),
-            ("--block-size", "300", "block_size must be a whole number from 1 to 256"),
+            ("--block-size", "300", "block_size must be a whole number from 1 to 256, or auto"),
             ("--memory-utilization", "2", "memory_utilization must be a number from 0.1 to 1"),
             ("--schedule-policy", "fair", "schedule_policy must be one of fcfs lpm"),
             ("--set", "watermark=2", "watermark must be a number in range"),
@@ -600,7 +640,7 @@ mod tests {
     fn scheduler_and_cache_have_flags_by_the_names_people_know() {
         let line = "hi --max-num-seqs 4 --max-batched-tokens 64 --scheduling-policy priority --priority -3 \
                     --schedule-policy lpm --preemption-mode swap --swap-space 1GiB --block-size 8 \
-                    --prefix-cache radix --radix-eviction-policy slru --kv-cache-dtype int8 \
+                    --prefix-cache radix --radix-eviction-policy slru --kv-cache-dtype int8 --quantize Q4_K \
                     --gpu-memory-utilization 0.5 --kv-cache-dir /kv --kv-cache-dir-size 1GiB \
                     --set watermark=0.1 --set batching=static --set max_num_seqs=5";
         let args = run(&line.split_whitespace().collect::<Vec<_>>());
@@ -612,10 +652,11 @@ mod tests {
         assert_eq!((s.scheduling_policy.name(), s.batching.name(), s.watermark), ("priority", "static", 0.1));
         assert_eq!(
             (engine.host_kv_bytes, engine.kv_cache_dir_bytes, engine.block_size),
-            (1 << 30, 1 << 30, 8)
+            (1 << 30, 1 << 30, Some(8))
         );
         assert_eq!((engine.prefix_cache.name(), engine.radix_eviction_policy.name()), ("radix", "slru"));
         assert_eq!((engine.kv_cache_dtype.name(), engine.memory_utilization), ("int8", 0.5));
+        assert_eq!(engine.quantize, Some(WeightFormat::Q4K));
         assert_eq!(engine.kv_cache_dir.as_deref(), Some(std::path::Path::new("/kv")));
     }
 
@@ -634,6 +675,9 @@ mod tests {
             &["bench", "speed", "--requests", "8"],
             &["bench", "speed", "--compare", "static", "--requests", "0"],
             &["replay"],
+            &["quantize", "m", "--to", "q3_k", "out.gguf"],
+            &["quantize", "m", "--to", "q4_k"],
+            &["quantize", "m", "out.gguf"],
             &["replay", "t.jsonl", "--speed", "0"],
         ] {
             assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line:?}");

@@ -298,7 +298,10 @@ mod tests {
         let scheduler = &s.options.engine.scheduler;
         assert_eq!((scheduler.max_num_seqs, scheduler.max_num_batched_tokens), (4, 64));
         assert_eq!((scheduler.time_slice_ms, scheduler.async_scheduling), (2.5, true));
-        assert_eq!((s.options.engine.block_size, scheduler.schedule_policy.name()), (32, "round-robin"));
+        assert_eq!(
+            (s.options.engine.block_size, scheduler.schedule_policy.name()),
+            (Some(32), "round-robin")
+        );
         assert_eq!(s.origin("max_num_seqs").to_string(), "config.toml:6");
         assert_eq!(
             settings("[scheduler]\nbatchin = 'static'").unwrap_err(),

@@ -59,9 +59,13 @@ pub struct EngineFlags {
     /// Tokens of one KV block, 1 to 256 [default: 16]
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = checked("block_size"))]
     pub block_size: Option<String>,
-    /// What keys and values are stored as: f16, bf16, int8 or fp8 [default: f16]
+    /// What keys and values are stored as: f16, bf16, f32, int8 or fp8 [default: f16]
     #[arg(long, value_name = "DTYPE", value_parser = checked("kv_cache_dtype"))]
     pub kv_cache_dtype: Option<String>,
+    /// Encode the model's matrices while it is loaded: q4_k, q5_k, q6_k, q8_0, int8 or fp8
+    /// [default: none, as they are]
+    #[arg(long, value_name = "FORMAT", value_parser = checked("quantize"))]
+    pub quantize: Option<String>,
     /// How past prompts are found again: hash, radix or off [default: hash]
     #[arg(long, value_name = "KIND", value_parser = checked("prefix_cache"))]
     pub prefix_cache: Option<String>,
@@ -347,6 +351,7 @@ impl EngineFlags {
             ("memory_utilization", &self.memory_utilization),
             ("block_size", &self.block_size),
             ("kv_cache_dtype", &self.kv_cache_dtype),
+            ("quantize", &self.quantize),
             ("prefix_cache", &self.prefix_cache),
             ("radix_eviction_policy", &self.radix_eviction_policy),
             ("host_kv_memory", &self.host_kv_memory),

@@ -23,8 +23,8 @@ mod sources;
 
 pub use cli::{
     Against, BenchCommand, Cli, Command, DoctorArgs, ExportArgs, GpuArgs, GrammarArgs, InspectCommand,
-    LogitsArgs, ModelsCommand, PrefixArgs, ReplayArgs, ScoreArgs, ScreenArgs, SessionsCommand, SpeedArgs,
-    TemplateArgs, TokenizeArgs, Ui,
+    LogitsArgs, ModelsCommand, PrefixArgs, QuantizeArgs, ReplayArgs, ScoreArgs, ScreenArgs, SessionsCommand,
+    SpeedArgs, TemplateArgs, TokenizeArgs, Ui,
 };
 pub use compared::{Compared, Comparison};
 pub use file::ConfigError;

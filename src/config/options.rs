@@ -1,5 +1,5 @@
 use super::{EngineSettings, INSTRUCTION_SETS};
-use crate::protocol::{REASONING_PARSERS, TOOL_CALL_PARSERS, TOOL_ROUNDS, Thinking, yes_or_no};
+use crate::protocol::{REASONING_PARSERS, TOOL_CALL_PARSERS, TOOL_ROUNDS, Thinking, WeightFormat, yes_or_no};
 use std::path::PathBuf;
 
 /// Everything that can be set beside the sampling parameters.
@@ -215,19 +215,32 @@ pub const SETTINGS: &[SettingSpec] = &[
     SettingSpec {
         table: "engine",
         name: "block_size",
-        help: "tokens of one KV block, 1 to 256",
-        get: |o| o.engine.block_size.to_string(),
+        help: "tokens of one KV block, 1 to 256; auto is 16, or more for models with recurrent layers",
+        get: |o| auto(o.engine.block_size),
         set: |o, typed| {
-            let size = count(typed, 256).map_err(|_| "a whole number from 1 to 256");
+            let size = count_or_auto(typed, 256).map_err(|_| "a whole number from 1 to 256, or auto");
             size.map(|x| o.engine.block_size = x)
         },
     },
     SettingSpec {
         table: "engine",
         name: "kv_cache_dtype",
-        help: "what keys and values are stored as: f16, bf16, int8 or fp8",
+        help: "what keys and values are stored as: f16, bf16, f32, int8 or fp8",
         get: |o| o.engine.kv_cache_dtype.to_string(),
         set: |o, typed| typed.parse().map(|x| o.engine.kv_cache_dtype = x),
+    },
+    SettingSpec {
+        table: "engine",
+        name: "quantize",
+        help: "what the model's matrices are encoded as while it is loaded: none, q4_k, q5_k, q6_k, q8_0, int8 or fp8",
+        get: |o| o.engine.quantize.map_or("none", WeightFormat::name).to_owned(),
+        set: |o, typed| {
+            o.engine.quantize = match typed {
+                "none" => None,
+                format => Some(format.parse().map_err(|_| "none, or one of q4_k q5_k q6_k q8_0 int8 fp8")?),
+            };
+            Ok(())
+        },
     },
     SettingSpec {
         table: "engine",
@@ -535,9 +548,10 @@ mod tests {
     #[test]
     fn every_setting_takes_back_what_it_shows() {
         let engine = EngineSettings {
-            block_size: 256,
+            block_size: Some(256),
             memory_utilization: 0.35,
             host_kv_bytes: 2 << 30,
+            quantize: Some(WeightFormat::Q5K),
             kv_cache_dir: Some("/kv".into()),
             pin_threads: true,
             instruction_set: Some("avx2"),
@@ -561,6 +575,7 @@ mod tests {
             ("gpu_memory_utilization", "1.5"),
             ("memory_utilization", "NaN"),
             ("kv_cache_dtype", "int4"),
+            ("quantize", "q3_k"),
             ("prefix_cache", "tree"),
             ("radix_eviction_policy", "oldest"),
             ("swap_space", "much"),

@@ -1,4 +1,4 @@
-use crate::protocol::{EvictionPolicy, KvCacheDtype, PrefixCache, SchedulerSettings};
+use crate::protocol::{EvictionPolicy, KvCacheDtype, PrefixCache, SchedulerSettings, WeightFormat};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -51,12 +51,14 @@ pub struct EngineSettings {
     pub scheduler: SchedulerSettings,
     /// Longest prompt plus answer; `None` is the model's, shortened to what memory allows.
     pub max_model_len: Option<usize>,
-    /// Tokens of one KV block.
-    pub block_size: usize,
+    /// Tokens of one KV block; `None` is 16, or more where a model has large states.
+    pub block_size: Option<usize>,
     pub prefix_cache: PrefixCache,
     /// Of the radix tree; the hash cache is always LRU.
     pub radix_eviction_policy: EvictionPolicy,
     pub kv_cache_dtype: KvCacheDtype,
+    /// What the matrices are encoded as while the model is loaded; `None` is as they are.
+    pub quantize: Option<WeightFormat>,
     /// Memory for the KV cache; `None` is enough for four full contexts, or a share of what is free.
     pub kv_cache_bytes: Option<usize>,
     /// Most of the free memory that weights and KV cache may take together
@@ -94,10 +96,11 @@ impl Default for EngineSettings {
             device: Device::Auto,
             scheduler: SchedulerSettings::default(),
             max_model_len: None,
-            block_size: 16,
+            block_size: None,
             prefix_cache: PrefixCache::Hash,
             radix_eviction_policy: EvictionPolicy::Lru,
             kv_cache_dtype: KvCacheDtype::F16,
+            quantize: None,
             kv_cache_bytes: None,
             memory_utilization: 0.9,
             host_kv_bytes: 0,

@@ -17,6 +17,8 @@
 //! | `fork` | branches of running and finished sequences; what is kept of those that end |
 //! | `account` | what a step's samples mean for its sequences |
 //! | `output`, `stream` | tokens to events; the only place that ends a choice |
+//! | `borders` | where steps end for models with recurrent layers |
+//! | `rope` | sequences that outgrow their rotary factors |
 //! | `best_of`, `repetition` | which choices are told of many; whether an answer goes round in circles |
 //! | `breakpoints`, `debug` | whether a step met a breakpoint, and why; what is looked at for it |
 //! | `control` | commands between steps |
@@ -29,6 +31,7 @@
 mod account;
 mod beam;
 mod best_of;
+mod borders;
 mod breakpoints;
 mod control;
 mod debug;
@@ -52,6 +55,7 @@ mod plan;
 mod preempt;
 mod queue;
 mod repetition;
+mod rope;
 mod rounds;
 mod scheduler;
 mod sequence;

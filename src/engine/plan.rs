@@ -85,6 +85,7 @@ impl Plan {
             seq: seq.id,
             tokens: first_token..tokens.len(),
             start,
+            rope_len: seq.rope_len,
             blocks: first_block..blocks.len(),
             outputs: share.outputs,
         });

@@ -4,6 +4,7 @@ use super::plan::Plan;
 use super::sequence::{Sequence, Share};
 use super::sequences::{Key, Sequences};
 use crate::kv::{BlockManager, Hits};
+use crate::model::RopeLengths;
 use crate::protocol::{
     Batching, Reason, RequestId, RowKind, SchedulerSettings, SchedulingPolicy, SequenceState, Slots, Waiting,
 };
@@ -16,6 +17,10 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Debug)]
 pub struct Scheduler {
     pub sequences: Sequences,
+    /// Of a model with recurrent layers whose prefixes are cached: tokens of a block. What is cached of a state
+    /// is how it stood at the end of a step that ended with a block.
+    pub(super) border: Option<usize>,
+    pub(super) rope: RopeLengths,
     /// In the order of admission; round robin turns it.
     pub(super) running: Vec<Key>,
     /// The first is looked at first.
@@ -59,6 +64,8 @@ impl Scheduler {
     pub fn new(settings: SchedulerSettings, bounds: Bounds) -> Self {
         Self {
             sequences: Sequences::default(),
+            border: None,
+            rope: RopeLengths::Same,
             running: Vec::new(),
             waiting: VecDeque::new(),
             estimate: Estimate::new(settings.schedule_conservativeness),
@@ -117,6 +124,7 @@ impl Scheduler {
             }
             match self.share_of_running(key, at, threshold, deferred, plan) {
                 Ok(None) => {}
+                Ok(Some(_)) if self.sequences[key].outgrew(self.rope) => self.begin_anew(key, kv),
                 Ok(Some(share)) => self.make_room(key, share, kv, plan),
                 Err(reason) => plan.skipped.push(Waiting { seq: self.sequences[key].id, reason }),
             }
@@ -146,11 +154,16 @@ impl Scheduler {
         if let Some(reason) = deferred.filter(|_| seq.is_prefill()) {
             return Err(reason);
         }
+        // It is to begin anew, with all of its tokens.
+        if seq.in_flight > 0 && seq.outgrew(self.rope) {
+            return Err(Reason::InFlight);
+        }
         // Lowered while more were running.
         if at >= places {
             return Err(Reason::Slots { running: places, most: places });
         }
         let share = seq.share(seq.num_computed, threshold.min(plan.tokens_left), plan.outputs_left);
+        let share = self.to_border(seq.num_computed, share);
         if share.tokens == 0 { Err(self.used_up(plan)) } else { Ok(Some(share)) }
     }
 
@@ -233,7 +246,7 @@ impl Scheduler {
         let computed = self.look_up(key, kv);
         let seq = &self.sequences[key];
         let left = plan.tokens_left;
-        let share = seq.share(computed, threshold.min(left), plan.outputs_left);
+        let share = self.to_border(computed, seq.share(computed, threshold.min(left), plan.outputs_left));
         if share.tokens == 0 {
             return Err(self.used_up(plan));
         }
@@ -260,6 +273,7 @@ impl Scheduler {
 
     /// Tokens that need not be computed: held, swapped out, or found in the cache.
     pub(super) fn look_up(&mut self, key: Key, kv: &mut BlockManager) -> usize {
+        self.fit_rope(key, kv);
         let seq = &self.sequences[key];
         self.hits.clear();
         if !seq.table.is_empty() || seq.swapped.is_some() {

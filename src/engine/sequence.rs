@@ -13,6 +13,8 @@ pub struct Sequence {
     /// The prompt, then what was generated.
     pub tokens: Vec<TokenId>,
     pub prompt_len: usize,
+    /// Tokens that it had when its first was to be computed; see [`Row::rope_len`].
+    pub rope_len: usize,
     /// Tokens whose keys and values are in the cache, or will be once the launched steps have run.
     pub num_computed: usize,
     /// Tokens that launched steps will draw (vLLM: output placeholders).

@@ -73,6 +73,13 @@ impl BlockManager {
         }
     }
 
+    /// Tokens of a block, where states are among what is cached: one that a step leaves at another place
+    /// than the end of a block is not.
+    pub fn state_border(&self) -> Option<usize> {
+        let states = (0..self.config.groups.len()).any(|group| self.is_state(group));
+        (states && self.pool.index().is_on()).then_some(self.config.block_size)
+    }
+
     /// Where the state holds what ends at a block border, that block is named before it is written
     /// again: the writer then leaves it to the cache and goes on with a copy.
     pub(super) fn keep_checkpoint(&mut self, table: &mut BlockTable, computed: usize) {

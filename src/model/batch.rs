@@ -23,6 +23,9 @@ pub struct Row {
     pub tokens: Range<usize>,
     /// Position of the row's first token in its sequence: what is computed already.
     pub start: usize,
+    /// Tokens of the sequence when it was begun: decides how fast its rotary pairs turn, where the model has
+    /// that depend on the length (see [`RopeLengths`](super::RopeLengths)). The same in all its steps.
+    pub rope_len: usize,
     /// Into [`Batch::blocks`]: one table for each cache group, all of the same length, group after group.
     pub blocks: Range<usize>,
     /// At which of its tokens the row wants logits.

@@ -1,3 +1,4 @@
+use super::rope::Scaling;
 use crate::compute::{Activation, CacheDtype, CacheShape, NormKind};
 use crate::kv::CacheSpec;
 use crate::weights::{Checkpoint, CheckpointError};
@@ -36,7 +37,7 @@ pub(super) struct ModelConfig {
     pub(super) rope_base: f32,
     /// Elements of a head that turn.
     pub(super) rope_dims: usize,
-    pub(super) rope_scaling: f32,
+    pub(super) rope_scaling: Scaling,
 }
 
 /// Columns of the buffers that layers work in; of each the widest layer's.
@@ -71,13 +72,14 @@ impl ModelConfig {
                 _ => Err(bad(&key(name), value, &format!("from 1 to {MOST} is possible"))),
             }
         };
+        let layers = whole("block_count")?;
         // Models without attention say that they have no heads.
-        let whole_or = |name: &str, or: usize| match file.u64(&key(name))? {
+        let whole_or = |name: &str, or: usize| match alike(file, &key(name), layers)? {
             None | Some(0) => Ok(or),
-            Some(_) => whole(name),
+            Some(value) if value <= MOST => Ok(value),
+            Some(value) => Err(bad(&key(name), value, &format!("from 1 to {MOST} is possible"))),
         };
         let (dim, heads) = (whole("embedding_length")?, whole_or("attention.head_count", 1)?);
-        let layers = whole("block_count")?;
         // Layers without attention have none.
         let most = |heads: Vec<u32>| heads.into_iter().max().filter(|heads| *heads > 0);
         let kv_heads = file.per_layer(&key("attention.head_count_kv"), layers)?.and_then(most);
@@ -117,6 +119,8 @@ impl ModelConfig {
                 &format!("a head has {head_dim} elements"),
             ));
         }
+        let context_length = whole("context_length")?;
+        let rope_scaling = Scaling::read(file, context_length, rope_dims)?;
         let feed_forward = whole_or("feed_forward_length", 1)?;
         let (norm, eps) = match file.f32(&key("attention.layer_norm_epsilon"))? {
             Some(eps) => (NormKind::Layer, eps),
@@ -130,7 +134,7 @@ impl ModelConfig {
             head_dim,
             feed_forward,
             vocab_size: vocab_size(file)?,
-            context_length: whole("context_length")?,
+            context_length: rope_scaling.context(context_length),
             eps,
             norm,
             norm_plus_one: false,
@@ -147,7 +151,7 @@ impl ModelConfig {
             },
             rope_base: file.f32(&key("rope.freq_base"))?.unwrap_or(10_000.0),
             rope_dims,
-            rope_scaling: rope_scaling(file, &architecture)?,
+            rope_scaling,
             architecture,
         })
     }
@@ -172,21 +176,34 @@ impl ModelConfig {
         }
     }
 
-    /// Angle per position of each rotated pair: `base^(-2i / dims)`, divided by a factor for each
-    /// pair where the file has them (Llama 3's long-context scaling), and by the linear factor.
-    pub(super) fn inverse_frequencies(&self, base: f32, linear: f32, factors: Option<&[f32]>) -> Vec<f32> {
-        (0..self.rope_dims / 2)
-            .map(|i| {
-                let frequency = 1.0 / base.powf((2 * i) as f32 / self.rope_dims as f32);
-                frequency / factors.map_or(1.0, |f| f[i]) / linear
-            })
-            .collect()
-    }
-
     /// Keys and values of one token in all layers that keep some.
     pub(super) fn kv_bytes_per_token(&self, dtype: CacheDtype) -> usize {
         let layers = self.caches.iter().filter(|spec| **spec != CacheSpec::Recurrent).count();
         layers * self.cache_shape(1, dtype).token_bytes() * self.cache_heads()
+    }
+
+    /// The same, with what is left empty in blocks that are as long as a state.
+    pub(super) fn kv_bytes_per_token_in(&self, shape: &CacheShape) -> usize {
+        let layers = self.caches.iter().filter(|spec| **spec != CacheSpec::Recurrent).count();
+        (layers * shape.block_bytes()).div_ceil(shape.block_size)
+    }
+
+    /// How many tokens a block should have: keys and values take at least as much as a state, if such
+    /// blocks are possible, and as few as that allows. Where there are none, what is cached of a sequence
+    /// is its states after every block: few of them are to be made.
+    pub(super) fn block_size_for_states(&self, least: usize, dtype: CacheDtype) -> usize {
+        const MOST: usize = 256;
+        if self.state_len == 0 {
+            return least;
+        }
+        let tokens = match self.caches.iter().all(|spec| *spec == CacheSpec::Recurrent) {
+            true => MOST,
+            false => {
+                let shape = self.cache_shape(1, dtype);
+                shape.least_bytes.div_ceil((self.cache_heads() * shape.token_bytes()).max(1))
+            }
+        };
+        tokens.next_multiple_of(16).clamp(least.min(MOST), MOST)
     }
 
     /// Heads of the cache: of latent vectors there is one for all.
@@ -217,8 +234,20 @@ impl ModelConfig {
 
     /// Tokens of the window that some layers see, where the file has one. A token sees itself at least.
     pub(super) fn window_length(&self, file: &Checkpoint) -> Result<Option<usize>, ConfigError> {
-        let window = file.u64(&format!("{}.attention.sliding_window", self.architecture))?;
+        let window = file.u64(&format!("{}.{WINDOW}", self.architecture))?;
         Ok(window.filter(|window| *window > 0).map(|window| usize::try_from(window).unwrap_or(usize::MAX)))
+    }
+
+    /// The window of a family that has layers with one, as long as `usual` where the file says nothing.
+    pub(super) fn require_window(
+        &self,
+        file: &Checkpoint,
+        usual: Option<usize>,
+    ) -> Result<usize, ConfigError> {
+        match usual.filter(|_| file.value(&format!("{}.{WINDOW}", self.architecture)).is_none()) {
+            Some(usual) => Ok(usual),
+            None => self.whole(file, WINDOW),
+        }
     }
 
     /// Whether each layer sees a window: as the file lists it, or all but every `period`-th where it
@@ -250,6 +279,8 @@ impl ModelConfig {
     }
 }
 
+const WINDOW: &str = "attention.sliding_window";
+
 /// No dimension of a model is larger; a file that says so lies.
 const MOST: usize = 1 << 24;
 
@@ -268,19 +299,21 @@ fn activation(file: &Checkpoint, key: &str) -> Result<Option<Activation>, Config
     }))
 }
 
+/// A number that may be written once or for each layer; layers that differ in it are not supported.
+fn alike(file: &Checkpoint, key: &str, layers: usize) -> Result<Option<usize>, ConfigError> {
+    let Some(values) = file.per_layer(key, layers)? else { return Ok(None) };
+    match values.iter().find(|value| **value != values[0]) {
+        None => Ok(Some(values[0] as usize)),
+        Some(other) => {
+            let value = format!("{} in one layer and {other} in another", values[0]);
+            Err(bad(key, value, "all layers must be of one shape"))
+        }
+    }
+}
+
 /// Rows of the embedding matrix; the file's own `vocab_size` may be padded or missing.
 fn vocab_size(file: &Checkpoint) -> Result<usize, CheckpointError> {
     Ok(file.require_info("token_embd.weight")?.dims.get(1).copied().unwrap_or(1))
-}
-
-/// The linear factor; other kinds change attention in ways this loader does not know.
-fn rope_scaling(file: &Checkpoint, architecture: &str) -> Result<f32, ConfigError> {
-    let key = format!("{architecture}.rope.scaling.type");
-    match file.str(&key)? {
-        None | Some("none") => Ok(1.0),
-        Some("linear") => Ok(file.require_f32(&format!("{architecture}.rope.scaling.factor"))?),
-        Some(other) => Err(bad(&key, other, "only none and linear are supported so far")),
-    }
 }
 
 #[cfg(test)]
@@ -309,7 +342,7 @@ mod tests {
             widths: Widths::default(),
             rope_base: 500_000.0,
             rope_dims: 128,
-            rope_scaling: 1.0,
+            rope_scaling: Scaling::None,
         }
     }
 
@@ -325,30 +358,20 @@ mod tests {
         }
     }
 
-    /// BUGLOG A01: Llama 3's scaling (factor 8, low 1, high 4, original context 8192), which GGUF
-    /// stores as one factor for each pair, against the formula of the Llama 3.1 release.
+    /// Qwen3-Next's shape: 2 MiB of state beside 2 KiB of keys and values a token; and LFM2-1.2B's.
     #[test]
-    fn llama3_factors_give_the_reference_frequencies() {
-        let config = of_one_head();
-        let plain: Vec<f64> = (0..64).map(|i| 500_000f64.powf(-f64::from(2 * i) / 128.0)).collect();
-        let reference: Vec<f64> = plain
-            .iter()
-            .map(|f| {
-                let wavelength = std::f64::consts::TAU / f;
-                if wavelength < 8192.0 / 4.0 {
-                    *f
-                } else if wavelength > 8192.0 {
-                    f / 8.0
-                } else {
-                    let smooth = (8192.0 / wavelength - 1.0) / 3.0;
-                    (1.0 - smooth) * f / 8.0 + smooth * f
-                }
-            })
-            .collect();
-        let factors: Vec<f32> = plain.iter().zip(&reference).map(|(p, r)| (p / r) as f32).collect();
-        let ours = config.inverse_frequencies(500_000.0, 1.0, Some(&factors));
-        for (ours, reference) in ours.iter().zip(&reference) {
-            assert!((f64::from(*ours) / reference - 1.0).abs() < 1e-6);
-        }
+    fn blocks_grow_to_the_size_of_a_state_where_there_is_one() {
+        let caches = vec![CacheSpec::Recurrent, CacheSpec::Full];
+        let hybrid = |kv_heads, head_dim, state_len| {
+            let config =
+                ModelConfig { caches: caches.clone(), kv_heads, head_dim, state_len, ..of_one_head() };
+            let tokens = config.block_size_for_states(16, CacheDtype::F16);
+            (tokens, config.kv_bytes_per_token_in(&config.cache_shape(tokens, CacheDtype::F16)))
+        };
+        let state = 32 * 128 * 128 + 3 * 8192;
+        assert_eq!(hybrid(2, 256, state), (256, (4 * state).div_ceil(256)));
+        assert_eq!(hybrid(8, 64, 2 * 2048), (16, 2048));
+        assert_eq!(hybrid(2, 16, 5000), (160, 128));
+        assert_eq!(of_one_head().block_size_for_states(16, CacheDtype::F16), 16);
     }
 }

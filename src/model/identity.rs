@@ -18,9 +18,13 @@ pub(super) fn cache_identity(
     block_size: usize,
     layout: &CacheLayout,
     device: &str,
+    state_bytes: usize,
 ) -> String {
     let mut hash = Sha256::new();
     hash.update(format!("glassbox blocks {VERSION}\n{architecture}\n{}\n{dtype}\n", file.fingerprint()));
     hash.update(format!("{block_size} tokens\n{layout:?}{device}"));
+    if state_bytes > 0 {
+        hash.update(format!("\nstates of {state_bytes} bytes"));
+    }
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

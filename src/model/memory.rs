@@ -56,6 +56,9 @@ pub(super) enum Host {
 /// Sequences of full length that the pool holds when memory is plenty.
 const CONTEXTS: usize = 4;
 
+/// States of each group beyond those: of short sequences, and at borders of blocks, for others to start from.
+const STATES: usize = 64;
+
 /// Sequences shorter than this are no use.
 const LEAST_TOKENS: usize = 64;
 
@@ -119,7 +122,8 @@ impl Wanted<'_> {
         if let Some(bytes) = self.kv_cache_bytes {
             return bytes / self.block_bytes;
         }
-        let most = self.blocks_for(wanted).saturating_mul(CONTEXTS);
+        let states = self.groups.iter().filter(|spec| **spec == CacheSpec::Recurrent).count();
+        let most = self.blocks_for(wanted).saturating_mul(CONTEXTS) + states * STATES;
         let (Some(available), Some(room)) = (self.available, room) else { return most };
         let quarter = available.saturating_sub(self.others()) / 4 / self.block_bytes;
         let asked = self.max_model_len.map_or(0, |len| self.blocks_for(len));
@@ -353,6 +357,16 @@ mod tests {
             assert!(wanted.blocks_for(longest) <= blocks);
             assert!(longest == 8192 || wanted.blocks_for(longest + 1) > blocks);
         }
+    }
+
+    /// However long, it takes one block; many that are short take one each.
+    #[test]
+    fn states_have_room_for_many_sequences_and_none_for_their_length() {
+        let wanted = Wanted { groups: &[CacheSpec::Recurrent], trained: 1 << 20, ..WANTED };
+        let (kv, _) = wanted.plan().unwrap();
+        assert_eq!((kv.blocks, kv.max_model_len), (CONTEXTS + STATES + 1, 1 << 20));
+        let (kv, _) = Wanted { kv_cache_bytes: Some(3 * wanted.block_bytes), ..wanted }.plan().unwrap();
+        assert_eq!((kv.blocks, kv.max_model_len), (3 + 1, 1 << 20));
     }
 
     #[test]

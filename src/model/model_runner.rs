@@ -3,7 +3,7 @@
 use super::config::{ModelConfig, Widths};
 use super::device_draw::{self, Places, RowMemory, device_row};
 use super::groups::CacheLayout;
-use super::layers::{Buffers, Decoder, Mixture, Pass};
+use super::layers::{Buffers, Decoder, Mixture, Pass, StateWork};
 use super::{Batch, Launched, Meter, ModelLimits, Row, Runner, Usage};
 use crate::compute::draw::DrawRow;
 use crate::compute::{
@@ -38,6 +38,7 @@ pub struct ModelRunner<B: Backend> {
     /// Windows of the layers, and how many have it.
     windows: Vec<(Option<usize>, usize)>,
     mixtures: Vec<MixtureSize>,
+    states: StateWork,
     /// One token's keys and values in one layer.
     kv_bytes: usize,
     /// A product with a key and one with a value, in every head of a layer.
@@ -93,7 +94,9 @@ impl<B: Backend> ModelRunner<B> {
         let buffers = Buffers::new(&mut backend, tokens, dim, &config.widths)?;
         let caches = (0..layout.group_size).map(|_| backend.cache(shape)).collect::<Result<_>>()?;
         let mut windows: Vec<(Option<usize>, usize)> = Vec::new();
-        for window in decoder.layers.iter().map(|layer| layer.mixer.window()) {
+        let states = decoder.layers.iter().filter_map(|layer| layer.mixer.state()).sum();
+        let attends = decoder.layers.iter().filter(|layer| layer.mixer.state().is_none());
+        for window in attends.map(|layer| layer.mixer.window()) {
             match windows.iter_mut().find(|(known, _)| *known == window) {
                 Some((_, layers)) => *layers += 1,
                 None => windows.push((window, 1)),
@@ -120,6 +123,7 @@ impl<B: Backend> ModelRunner<B> {
             usage: Usage::default(),
             windows,
             mixtures,
+            states,
             kv_bytes: shape.kv_heads * shape.token_bytes(),
             flops_per_past_token: 4 * config.heads * config.head_dim,
         })
@@ -160,6 +164,13 @@ impl<B: Backend> ModelRunner<B> {
     fn check_table(&self, batch: &Batch, row: &Row, group: usize, spec: CacheSpec) -> Result<()> {
         let size = self.limits.block_size;
         let table = batch.table(row, group, self.limits.groups.len());
+        if spec == CacheSpec::Recurrent {
+            let state = table.last().is_some_and(|block| self.owns(*block));
+            let problem = || {
+                DeviceError(format!("sequence {} has no block for its state in cache group {group}", row.seq))
+            };
+            return if state { Ok(()) } else { Err(problem()) };
+        }
         let end = row.start + row.tokens.len();
         let first = match spec {
             CacheSpec::Sliding { window } => (row.start + 1).saturating_sub(window),
@@ -267,6 +278,9 @@ impl<B: Backend> ModelRunner<B> {
             self.usage.bytes_read += (all.bytes / experts * pairs.min(*experts)) as u64;
             self.usage.flops += (2 * all.weights / experts * pairs) as u64;
         }
+        // Read once for all of a sequence's tokens, and changed by each.
+        self.usage.bytes_read += (self.states.values * size_of::<f32>() * batch.rows.len()) as u64;
+        self.usage.flops += (self.states.flops_per_token * batch.tokens.len()) as u64;
         for (window, layers) in &self.windows {
             let window = window.unwrap_or(usize::MAX);
             for row in &batch.rows {
@@ -328,8 +342,10 @@ impl<B: Backend> Runner for ModelRunner<B> {
         let spans: Vec<Vec<Span>> =
             (0..groups).map(|group| batch.rows.iter().map(|row| span(row, group)).collect()).collect();
         for (table, rope) in self.ropes.iter_mut().zip(&self.decoder.ropes) {
-            let positions = batch.rows.iter().flat_map(|row| row.start..row.start + row.tokens.len());
-            table.fill(positions, &rope.inverse_frequencies, rope.factor);
+            table.clear();
+            for row in &batch.rows {
+                rope.extend(table, row.start..row.start + row.tokens.len(), row.rope_len);
+            }
         }
         self.wanted.clear();
         self.wanted.extend(batch.rows.iter().flat_map(Row::output_tokens));

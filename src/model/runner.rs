@@ -1,4 +1,4 @@
-use super::Batch;
+use super::{Batch, RopeLengths};
 pub use crate::compute::DeviceError;
 use crate::kv::{BlockId, CacheSpec};
 use crate::protocol::{DeviceLimits, OperationTime};
@@ -88,6 +88,8 @@ pub struct ModelLimits {
     pub bytes_per_block: usize,
     /// One entry for each cache group.
     pub groups: Vec<CacheSpec>,
+    /// Which sequences' keys are turned alike.
+    pub rope_lengths: RopeLengths,
     /// Names the content of blocks: runners of the same name may read each other's.
     pub cache_identity: String,
 }

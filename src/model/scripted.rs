@@ -1,4 +1,4 @@
-use super::{Batch, DeviceError, Launched, ModelLimits, Row, Runner};
+use super::{Batch, DeviceError, Launched, ModelLimits, RopeLengths, Row, Runner};
 use crate::base::{self, Clock};
 use crate::kv::{BlockId, CacheSpec};
 use crate::protocol::TokenId;
@@ -60,6 +60,7 @@ impl Scripted {
             num_blocks: num_blocks + 1,
             bytes_per_block: SLOT_BYTES * block_size,
             groups: vec![CacheSpec::Full],
+            rope_lengths: RopeLengths::Same,
             cache_identity: "scripted".into(),
         }
     }
@@ -427,8 +428,14 @@ mod tests {
     }
 
     fn batch(seq: SeqId, tokens: &[TokenId], start: usize, blocks: &[BlockId]) -> Batch {
-        let row =
-            Row { seq, tokens: 0..tokens.len(), start, blocks: 0..blocks.len(), outputs: Outputs::Last };
+        let row = Row {
+            seq,
+            tokens: 0..tokens.len(),
+            start,
+            rope_len: 0,
+            blocks: 0..blocks.len(),
+            outputs: Outputs::Last,
+        };
         Batch { copies: Vec::new(), tokens: tokens.to_vec(), blocks: blocks.to_vec(), rows: vec![row] }
     }
 
@@ -462,7 +469,14 @@ mod tests {
         let mut both = batch(seq(0), &[2], 1, &[1]);
         both.tokens.push(3);
         both.blocks.push(1);
-        both.rows.push(Row { seq: seq(1), tokens: 1..2, start: 1, blocks: 1..2, outputs: Outputs::Last });
+        both.rows.push(Row {
+            seq: seq(1),
+            tokens: 1..2,
+            start: 1,
+            rope_len: 0,
+            blocks: 1..2,
+            outputs: Outputs::Last,
+        });
         assert!(refused(&mut runner, &both).contains("not its own"));
         both.blocks[1] = 2;
         both.copies.push(BlockCopy { from: 1, to: 2 });

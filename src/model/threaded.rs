@@ -214,6 +214,7 @@ mod tests {
             seq: SeqId::default(),
             tokens: 0..tokens.len(),
             start,
+            rope_len: 0,
             blocks: 0..8,
             outputs: Outputs::Last,
         };

@@ -45,6 +45,8 @@ named! {
         #[default]
         F16 = "f16",
         Bf16 = "bf16",
+        /// As computed, in twice the memory: for checking.
+        F32 = "f32",
         /// 8 bits and one scale for each token and head.
         Int8 = "int8",
         /// 8 bits as e4m3 (sign, 4 of exponent, 3 of mantissa) and one scale for each token and head.

@@ -111,6 +111,9 @@ pub struct ModelInfo {
     pub parameters: u64,
     /// The commonest block format of the weights, by bytes: `Q4_1`.
     pub quantization: String,
+    /// What its matrices lost, where they were encoded while the model was loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantized: Option<String>,
     pub file_bytes: u64,
     pub layers: usize,
     pub vocab_size: usize,
@@ -130,7 +133,10 @@ pub struct ModelInfo {
     /// That sequences can own: the null block is not among them.
     pub kv_blocks: usize,
     pub block_size: usize,
+    /// In layers that keep keys and values; what their blocks leave empty is counted.
     pub kv_bytes_per_token: usize,
+    /// What a sequence takes whatever its length: states of recurrent layers.
+    pub state_bytes: usize,
     pub weights_bytes: u64,
     pub load_ms: f64,
 }

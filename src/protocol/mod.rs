@@ -15,6 +15,7 @@ mod inspect;
 mod named;
 mod param_spec;
 mod params;
+mod quantize;
 mod record;
 mod scheduling;
 mod sessions;
@@ -39,6 +40,7 @@ pub use inspect::{
 };
 pub use param_spec::{PARAMS, ParamKind, ParamSpec, ParamValue};
 pub use params::{LogprobsMode, OutOfRange, SamplingParams};
+pub use quantize::WeightFormat;
 pub use record::{
     BlockChange, OperationTime, Phases, Preemption, Reason, RowKind, RowRecord, Shortage, Slots, StepRecord,
     Waiting,

@@ -19,6 +19,9 @@ struct Report<'a> {
     device: &'a str,
     /// Why there; empty where that needs no words.
     device_reason: &'a str,
+    /// With `--quantize`: what that lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quantized: Option<&'a str>,
     seed: Option<u64>,
     text: &'a str,
     reasoning: &'a str,
@@ -120,6 +123,7 @@ pub fn report(answer: &Answer, with_tokens: bool) -> impl Serialize + '_ {
         model: &answer.info.name,
         device: &answer.info.device,
         device_reason: &answer.info.device_reason,
+        quantized: answer.info.quantized.as_deref(),
         seed: answer.seed_of(0),
         text: &first.text,
         reasoning: &first.reasoning,

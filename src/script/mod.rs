@@ -8,7 +8,7 @@
 //! - `input`: stdin, files and words -> the prompt; `offer`: functions -> what the model is offered
 //! - `answer`, `output`, `json`: what came back, and its three forms
 //! - `calls`: the calls of an answer carried out, and what they give back
-//! - `models`, `inspect`, `score`, `doctor`, `settings`, `sessions`: reports
+//! - `models`, `inspect`, `score`, `quantize`, `doctor`, `settings`, `sessions`: reports
 //! - `signals`: Ctrl-C and its like, as messages
 //! - `status`: how a command ends
 
@@ -26,6 +26,7 @@ mod models;
 mod offer;
 mod output;
 mod progress;
+mod quantize;
 mod run;
 mod score;
 mod sessions;
@@ -42,10 +43,14 @@ pub use inspect::{
     GrammarReport, Piece, TensorRow, logits, print_grammar, print_logits, print_tensors, print_tokens,
 };
 pub use memory::MemoryRow;
-pub use models::{FileCard, FormatRow, ModelCard, ModelRow, print_card, print_list, print_outcome};
+pub use models::{
+    FileCard, FormatRow, ModelCard, ModelRow, NamedPart, Placement, TensorGroup, print_card, print_list,
+    print_outcome,
+};
 pub use offer::{offer, read_functions};
 pub use output::{Printer, View};
 pub use progress::Progress;
+pub use quantize::{LayerRow, LossRow, QuantizeReport, print_quantized};
 pub use run::{answer, wait_until_ready};
 pub use score::{Score, Text, Windows, print_score, score};
 pub use sessions::{print_exported, print_removed, print_session, print_sessions};

@@ -1,6 +1,7 @@
 use super::{MemoryRow, json};
 use crate::base::visible;
 use serde::Serialize;
+use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -41,15 +42,60 @@ pub struct ModelCard {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FileCard {
+    /// What the model's name says, part by part.
+    pub name_parts: Vec<NamedPart>,
     pub layers: Option<u64>,
     pub vocabulary: Option<u64>,
     /// Block formats of the weights, most bytes first.
     pub formats: Vec<FormatRow>,
+    /// Tensors of one name but for their layer, of one format and shape.
+    pub tensors: Vec<TensorGroup>,
+    /// Of keys and values in f16.
     pub kv_bytes_per_token: Option<u64>,
+    /// What layers keep of the past, in words.
+    pub cache: String,
+    /// `8 of 64`: those that a token sees.
+    pub experts: Option<String>,
     pub tokenizer: String,
     pub chat_template: bool,
-    /// With the settings in force.
+    /// What tells thoughts and calls of tools from the answer.
+    pub reasoning_parser: Option<String>,
+    pub tool_call_parser: Option<String>,
+    /// What was left out of the model and why.
+    pub notes: Vec<String>,
+    /// With the settings in force, on each device there is.
+    pub runs: Vec<Placement>,
+    /// Of the device that it would run on.
     pub memory: Option<MemoryRow>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NamedPart {
+    pub text: String,
+    pub means: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TensorGroup {
+    /// `blk.*.attn_q.weight`
+    pub name: String,
+    pub count: usize,
+    pub format: String,
+    /// Row length first.
+    pub shape: Vec<u64>,
+    /// Of all of them.
+    pub bytes: u64,
+}
+
+/// Whether a model would run on a device, and what that takes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Placement {
+    pub device: String,
+    /// It would run here if nothing else were said.
+    pub chosen: bool,
+    pub memory: MemoryRow,
+    /// Formats that the device does not take, which are encoded anew as they are loaded: `IQ2_S as Q8_0`.
+    pub encoded: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -122,16 +168,53 @@ pub fn print_card(out: &mut impl Write, card: &ModelCard, as_json: bool) -> io::
         let note = if f.supported { "" } else { " (not supported)" };
         format!("{} {}{note}", f.format, megabytes(f.bytes))
     });
+    let said: Vec<&str> = file.name_parts.iter().map(|part| part.means.as_str()).collect();
+    line("reads as", &said.join(", "))?;
     line("layers", &number(file.layers))?;
+    line("experts", file.experts.as_deref().unwrap_or_default())?;
     line("vocabulary", &number(file.vocabulary))?;
     line("formats", &formats.collect::<Vec<_>>().join(", "))?;
-    line("kv cache", &file.kv_bytes_per_token.map_or_else(String::new, |b| format!("{b} bytes a token")))?;
-    line("memory", &file.memory.as_ref().map_or_else(String::new, ToString::to_string))?;
+    line("kv cache", &file.cache)?;
     line("tokenizer", &file.tokenizer)?;
-    line(
-        "template",
-        if file.chat_template { "yes" } else { "none: chat needs --chat-template FILE, or run --raw" },
-    )
+    let without = "none: chat needs --chat-template FILE, or run --raw";
+    line("template", if file.chat_template { "yes" } else { without })?;
+    line("reasoning", file.reasoning_parser.as_deref().unwrap_or("none"))?;
+    line("tool calls", file.tool_call_parser.as_deref().unwrap_or("none"))?;
+    file.notes.iter().try_for_each(|note| line("note", note))?;
+    for place in &file.runs {
+        line(if place.chosen { "runs on" } else { "or on" }, &place.to_string())?;
+    }
+    print_groups(out, &file.tensors)
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.device, self.memory)?;
+        match self.encoded.as_slice() {
+            [] => Ok(()),
+            encoded => write!(f, "; loaded {}", encoded.join(", ")),
+        }
+    }
+}
+
+fn print_groups(out: &mut impl Write, groups: &[TensorGroup]) -> io::Result<()> {
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let width = |text: fn(&TensorGroup) -> usize| groups.iter().map(text).max().unwrap_or(0);
+    let (names, formats) = (width(|g| g.name.chars().count()), width(|g| g.format.chars().count()));
+    writeln!(out, "\n{:names$}  {:>5}  {:formats$}  {:>9}  SHAPE", "TENSORS", "COUNT", "TYPE", "SIZE")?;
+    for group in groups {
+        let shape: Vec<String> = group.shape.iter().map(u64::to_string).collect();
+        let (name, size) = (visible(&group.name), bytes(group.bytes));
+        let (count, format) = (group.count, &group.format);
+        writeln!(out, "{name:names$}  {count:>5}  {format:formats$}  {size:>9}  {}", shape.join(" x "))?;
+    }
+    Ok(())
+}
+
+fn bytes(bytes: u64) -> String {
+    if bytes < 100_000 { format!("{:.1} kB", bytes as f64 / 1e3) } else { megabytes(bytes) }
 }
 
 /// `models pull` and `rm`: what is done, and to which file.

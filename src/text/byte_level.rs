@@ -1,93 +1,64 @@
 use super::bpe;
-use super::index::TextIndex;
+use super::merge_list::MergeList;
 use super::pre_tokenizer::PreTokenizer;
 use super::vocab::{Kind, VocabError, VocabSpec};
+use super::words::Words;
 use crate::protocol::TokenId;
 use std::borrow::Cow;
-use std::cmp::Reverse;
 use std::sync::LazyLock;
 
 /// Byte-level BPE as GPT-2 has it: text is cut into words, a word's bytes are spelt as printable
 /// characters, and the pairs of the merge list are joined, the most important first.
 pub(super) struct ByteLevel {
     pre: PreTokenizer,
-    /// The ordinary tokens: a control token is never spelt by text.
-    tokens: TextIndex,
-    /// By `left right`. Some may lead to tokens of another kind, and count for nothing.
-    merges: TextIndex,
+    /// Cuts words once more when they are spelt.
+    spelt: PreTokenizer,
+    list: MergeList,
     /// [256]: whether the byte itself is a token. One that is not is dropped.
     is_token: Vec<bool>,
 }
 
 impl ByteLevel {
-    /// `kinds` as `spec.kinds()`.
-    pub fn new(spec: &VocabSpec, kinds: &[Kind], pre: PreTokenizer) -> Result<Self, VocabError> {
-        let ordinary = (0..spec.tokens.len()).filter(|id| matches!(kinds[*id], Kind::Normal | Kind::Byte));
-        let tokens = TextIndex::new(&spec.tokens, ordinary);
-        check_merges(spec, &tokens)?;
-        let is_token = |byte| tokens.get(spell(byte).encode_utf8(&mut [0; 4]).as_bytes()).is_some();
+    /// `kinds` as `spec.kinds()`; `plain` as [`MergeList::new`] has it.
+    pub fn new(
+        spec: &VocabSpec,
+        kinds: &[Kind],
+        pre: PreTokenizer,
+        plain: impl Fn(usize) -> bool,
+    ) -> Result<Self, VocabError> {
+        let list = MergeList::new(spec, kinds, plain, pre.ignore_merges)?;
+        let is_token = |byte| list.token(spell(byte).encode_utf8(&mut [0; 4]).as_bytes()).is_some();
+        let cuts = spec.recipe.as_ref().map_or(&[][..], |recipe| &recipe.spelt_cuts);
         Ok(Self {
             pre,
+            spelt: PreTokenizer::new(Vec::new(), cuts)?,
             is_token: (0..=255).map(is_token).collect(),
-            merges: TextIndex::new(&spec.merges, 0..spec.merges.len()),
-            tokens,
+            list,
         })
     }
 
-    /// Appends the ids of `text`, which holds no special tokens.
-    pub fn encode(&self, text: &str, ids: &mut Vec<TokenId>) {
-        let (mut spelt, mut key) = (String::new(), Vec::new());
-        self.pre.split(&self.pre.normalize(text, true), |word| {
-            spelt.clear();
-            spelt.extend(word.bytes().filter(|byte| self.is_token[*byte as usize]).map(spell));
-            match self.tokens.get(spelt.as_bytes()).filter(|_| self.pre.ignore_merges) {
-                Some(id) => ids.push(id),
-                None => {
-                    let pieces = bpe::join(&spelt, |joined, at| self.rank(joined, at, &mut key));
-                    ids.extend(pieces.filter_map(|piece| self.tokens.get(piece.as_bytes())));
-                }
-            }
+    /// Appends the ids of `text`, which holds no special tokens; `is_first`: nothing stands before it.
+    pub fn encode(&self, text: &str, is_first: bool, ids: &mut Vec<TokenId>) {
+        let text = self.pre.normalize(text, is_first);
+        let (mut words, mut spelt, mut key) = (Words::new(), String::new(), Vec::new());
+        self.pre.split(&text, |word| {
+            words.encode(word, ids, |word, ids| {
+                spelt.clear();
+                spelt.extend(word.bytes().filter(|byte| self.is_token[*byte as usize]).map(spell));
+                self.spelt.split(&spelt, |word| self.merge(word, &mut key, ids));
+            });
         });
     }
 
-    /// Of the merge of `joined[..at]` and `joined[at..]`; `key` is scratch.
-    fn rank(&self, joined: &str, at: usize, key: &mut Vec<u8>) -> Option<Reverse<u32>> {
-        let (left, right) = joined.as_bytes().split_at(at);
-        key.clear();
-        key.extend_from_slice(left);
-        key.push(b' ');
-        key.extend_from_slice(right);
-        let rank = self.merges.get(key)?;
-        self.tokens.get(joined.as_bytes()).map(|_| Reverse(rank))
-    }
-}
-
-/// Every merge makes a token. It may be one of another kind than the ordinary ones: then the merge is
-/// none of ours, and no error. Nor is one of parts that are no tokens themselves: they never come up.
-fn check_merges(spec: &VocabSpec, ordinary: &TextIndex) -> Result<(), VocabError> {
-    let tokens = &spec.tokens;
-    // Merges and the tokens they make come in one order, nearly always.
-    let mut next = 0;
-    // Rare enough to be looked into only when it comes to that.
-    let mut all: Option<TextIndex> = None;
-    for (index, merge) in spec.merges.iter().enumerate() {
-        let problem = |problem| VocabError::Merge { index, merge: spec.merges.text(index), problem };
-        let space = merge.iter().position(|byte| *byte == b' ');
-        let (left, right) = match space.map(|at| (&merge[..at], &merge[at + 1..])) {
-            Some((left, right)) if !left.is_empty() && !right.is_empty() => (left, right),
-            _ => return Err(problem("not two tokens with a space between".into())),
-        };
-        let is_next = next < tokens.len() && tokens.get(next).strip_prefix(left) == Some(right);
-        if !is_next {
-            let joined = [left, right].concat();
-            let every = || TextIndex::new(tokens, 0..tokens.len());
-            let found = ordinary.get(&joined).or_else(|| all.get_or_insert_with(every).get(&joined));
-            let no_token = || problem(format!("{:?} is no token", String::from_utf8_lossy(&joined)));
-            next = found.ok_or_else(no_token)? as usize;
+    fn merge(&self, spelt: &str, key: &mut Vec<u8>, ids: &mut Vec<TokenId>) {
+        match self.list.token(spelt.as_bytes()).filter(|_| self.pre.ignore_merges) {
+            Some(id) => ids.push(id),
+            None => {
+                let pieces = bpe::join(spelt, |joined, at| self.list.rank(joined, at, key));
+                ids.extend(pieces.filter_map(|piece| self.list.token(piece.as_bytes())));
+            }
         }
-        next += 1;
     }
-    Ok(())
 }
 
 /// GPT-2's spelling of bytes as printable characters: itself where Latin-1 prints it, else the next
@@ -146,7 +117,8 @@ mod tests {
     fn encode(spec: &VocabSpec, text: &str) -> Vec<TokenId> {
         let pre = PreTokenizer::named(Some("gpt-2")).unwrap();
         let mut ids = Vec::new();
-        ByteLevel::new(spec, &spec.kinds().unwrap(), pre).unwrap().encode(text, &mut ids);
+        let encoder = ByteLevel::new(spec, &spec.kinds().unwrap(), pre, |_| false).unwrap();
+        encoder.encode(text, true, &mut ids);
         ids
     }
 
@@ -170,10 +142,10 @@ mod tests {
         let mut bad = spec(&["a b"]);
         bad.merges = vec!["a b", "ab q\u{1F600}"].into();
         let pre = || PreTokenizer::named(Some("gpt-2")).unwrap();
-        let error = ByteLevel::new(&bad, &bad.kinds().unwrap(), pre()).err().unwrap().to_string();
+        let error = ByteLevel::new(&bad, &bad.kinds().unwrap(), pre(), |_| false).err().unwrap().to_string();
         assert!(error.contains("merge 1 \"ab q😀\"") && error.contains("is no token"), "{error}");
         bad.merges = vec!["a b", "ab"].into();
-        assert!(ByteLevel::new(&bad, &bad.kinds().unwrap(), pre()).is_err());
+        assert!(ByteLevel::new(&bad, &bad.kinds().unwrap(), pre(), |_| false).is_err());
 
         let mut control = spec(&["a b", "ab c"]);
         control.types = vec![1; control.tokens.len()];

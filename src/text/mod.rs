@@ -5,14 +5,20 @@
 //! -> stop strings -> thoughts, answer and calls of tools ([`OutputParser`], `reply/`), piece by piece.
 //!
 //! [`TextModel`] holds what one model's vocabulary and template know of all that, and is built from
-//! plain data ([`VocabSpec`]). Reading that data out of a file is not done here.
+//! plain data ([`VocabSpec`]): the keys of a GGUF file, or what a hub's folder has in `tokenizer.json` and
+//! the files beside it (`hub/`). Finding and opening files is not done here.
 
+mod bars;
 mod bpe;
 mod byte_level;
+mod characters;
 mod conversation;
 mod detokenizer;
+mod fallback;
+mod hub;
 mod index;
 mod json;
+mod merge_list;
 mod model;
 mod normalizer;
 mod output;
@@ -25,9 +31,13 @@ mod specials;
 mod stop;
 mod template;
 mod vocab;
+mod words;
 
+pub use hub::{AddedFlags, HubError, HubFiles, Recipe};
 pub use model::TextModel;
+pub use normalizer::Normalizer;
 pub use output::{OutputOptions, OutputParser, Pushed};
+pub use pre_tokenizer::{Behaviour, Cut, CutAt};
 pub use prompt::BuiltPrompt;
 pub use specials::Specials;
 pub use template::{ChatTemplate, TemplateError};

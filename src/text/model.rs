@@ -1,10 +1,12 @@
 use super::byte_level::{ByteLevel, spell};
+use super::characters::Characters;
+use super::normalizer::{Normalizer, normalize};
 use super::pre_tokenizer::PreTokenizer;
 use super::reply::{Families, Mark, Reasoning, ToolFormat, guess_reasoning, guess_tools};
 use super::sentence_piece::SentencePiece;
-use super::specials::{Segment, SpecialTokens, Specials};
+use super::specials::{Segment, SpecialTokens, Specials, is_plain_token};
 use super::template::{ChatTemplate, TemplateError};
-use super::vocab::{Algorithm, END_THINK, Pieces, THINK, VocabError, VocabSpec};
+use super::vocab::{Algorithm, END_THINK, Kind, Pieces, THINK, VocabError, VocabSpec};
 use super::{OutputOptions, OutputParser};
 use crate::protocol::{
     Failure, FailureKind, Grammar, Guided, REASONING_PARSERS, TOOL_CALL_PARSERS, TokenId, ToolChoice, Tools,
@@ -16,14 +18,22 @@ use std::sync::Arc;
 /// All that one model's files say about text: its tokenizer, its chat template, the tokens that
 /// begin and end things. Made once, shared by reference.
 pub struct TextModel {
+    /// What happens to text between special tokens, before more of them are looked for.
+    normalizers: Vec<Normalizer>,
     encoder: Encoder,
     pieces: Arc<Pieces>,
     specials: SpecialTokens,
+    /// Those that are found in normalized text.
+    normalized_specials: Option<SpecialTokens>,
+    /// The space that all text begins with is not shown.
+    strips_space: bool,
     end_tokens: Vec<TokenId>,
     /// Set where prompts begin with it.
     pub(super) prompt_bos: Option<TokenId>,
     pub(super) bos: Option<TokenId>,
     pub(super) template: Result<ChatTemplate, TemplateError>,
+    /// Where chats with tools have one of their own.
+    tool_template: Option<Result<ChatTemplate, TemplateError>>,
     /// `bos_token` and its like, as templates see them.
     named_tokens: Map<String, Json>,
     pub(super) families: Arc<Families>,
@@ -35,34 +45,36 @@ pub struct TextModel {
 enum Encoder {
     ByteLevel(Box<ByteLevel>),
     SentencePiece(SentencePiece),
+    Characters(Box<Characters>),
 }
 
 impl TextModel {
     /// A chat template that is not valid Jinja is no error here: prompts of plain text need none.
     pub fn new(spec: VocabSpec) -> Result<TextModel, VocabError> {
+        let spec = spec.with_recipe();
         let algorithm = spec.check()?;
         let kinds = spec.kinds()?;
         let pieces = Pieces::new(&spec, algorithm, kinds.clone())?;
         let specials = SpecialTokens::new(&spec, &kinds, algorithm == Algorithm::SentencePiece);
-        let (encoder, pre_adds_bos) = match algorithm {
-            Algorithm::ByteLevel => {
-                let pre = PreTokenizer::named(spec.pre.as_deref())?;
-                let adds_bos = pre.add_bos;
-                (Encoder::ByteLevel(Box::new(ByteLevel::new(&spec, &kinds, pre)?)), adds_bos)
-            }
-            Algorithm::SentencePiece => {
-                (Encoder::SentencePiece(SentencePiece::new(&spec, &kinds, &pieces)), true)
-            }
+        let (encoder, pre_adds_bos) = encoder(&spec, &kinds, &pieces, algorithm)?;
+        let strips_space = match (&spec.recipe, &encoder) {
+            (Some(recipe), _) => recipe.strips_space,
+            (None, Encoder::SentencePiece(encoder)) => encoder.has_space_prefix(),
+            _ => false,
         };
         let source = spec.chat_template.as_deref();
         let mut model = TextModel {
+            normalizers: spec.recipe.as_ref().map_or_else(Vec::new, |recipe| recipe.normalizers.clone()),
             encoder,
             pieces: Arc::new(pieces),
             specials,
+            normalized_specials: SpecialTokens::of_normalized(&spec, &kinds),
+            strips_space,
             end_tokens: spec.end_tokens(),
             prompt_bos: spec.bos.filter(|_| spec.add_bos.unwrap_or(pre_adds_bos)),
             bos: spec.bos,
             template: source.map_or(Err(TemplateError::Missing), ChatTemplate::new),
+            tool_template: spec.tool_template.as_deref().map(ChatTemplate::new),
             named_tokens: named_tokens(&spec),
             families: Arc::default(),
             source: source.unwrap_or_default().to_owned(),
@@ -138,6 +150,7 @@ impl TextModel {
     /// With another chat template than the file's, from `--chat-template`.
     pub fn with_chat_template(mut self, source: &str) -> Result<TextModel, TemplateError> {
         self.template = Ok(ChatTemplate::new(source)?);
+        self.tool_template = None;
         self.source = source.to_owned();
         self.guess_families();
         Ok(self)
@@ -205,20 +218,42 @@ impl TextModel {
     pub(super) fn encode_defused(&self, text: &str, specials: Specials, mark: Option<char>) -> Vec<TokenId> {
         let mut ids = Vec::new();
         let text = self.canonical(text);
-        self.specials.split(&text, specials, |segment| match segment {
-            Segment::Token(id) => ids.push(id),
-            Segment::Text(text) => match mark.filter(|&mark| text.contains(mark)) {
-                Some(mark) => self.encode_plain(&text.replace(mark, ""), &mut ids),
-                None => self.encode_plain(text, &mut ids),
-            },
+        let mut is_first = true;
+        self.specials.split(&text, specials, |segment| {
+            match segment {
+                Segment::Token(id) => ids.push(id),
+                Segment::Text(text) => match mark.filter(|&mark| text.contains(mark)) {
+                    // Somebody tried to write a token here: none is looked for.
+                    Some(mark) => {
+                        self.encode_between(&text.replace(mark, ""), is_first, Specials::Text, &mut ids)
+                    }
+                    None => self.encode_between(text, is_first, specials, &mut ids),
+                },
+            }
+            is_first = false;
         });
         ids
     }
 
-    fn encode_plain(&self, text: &str, ids: &mut Vec<TokenId>) {
+    /// `text` holds none of the tokens that are found in text as it is; `is_first`: nothing stands before.
+    fn encode_between(&self, text: &str, is_first: bool, specials: Specials, ids: &mut Vec<TokenId>) {
+        let text = normalize(&self.normalizers, text, is_first);
+        let Some(found) = &self.normalized_specials else { return self.encode_plain(&text, is_first, ids) };
+        let mut is_first = is_first;
+        found.split(&text, specials, |segment| {
+            match segment {
+                Segment::Token(id) => ids.push(id),
+                Segment::Text(text) => self.encode_plain(text, is_first, ids),
+            }
+            is_first = false;
+        });
+    }
+
+    fn encode_plain(&self, text: &str, is_first: bool, ids: &mut Vec<TokenId>) {
         match &self.encoder {
-            Encoder::ByteLevel(encoder) => encoder.encode(text, ids),
+            Encoder::ByteLevel(encoder) => encoder.encode(text, is_first, ids),
             Encoder::SentencePiece(encoder) => encoder.encode(text, ids),
+            Encoder::Characters(encoder) => encoder.encode(text, is_first, ids),
         }
     }
 
@@ -256,15 +291,48 @@ impl TextModel {
         for (name, text) in &self.named_tokens {
             input.entry(name).or_insert(text.clone());
         }
-        let template = self.template.as_ref().map_err(TemplateError::clone)?;
+        let offers_tools = input.get("tools").and_then(Json::as_array).is_some_and(|tools| !tools.is_empty());
+        let of_tools = self.tool_template.as_ref().filter(|_| offers_tools);
+        let template = of_tools.unwrap_or(&self.template).as_ref().map_err(TemplateError::clone)?;
         template.render(&Json::Object(input))
     }
 
     /// A reader for one reply's tokens.
     pub fn output(&self, options: OutputOptions) -> OutputParser {
-        let strip_space =
-            matches!(&self.encoder, Encoder::SentencePiece(encoder) if encoder.has_space_prefix());
-        OutputParser::new(self.pieces.clone(), self.families.clone(), strip_space, options)
+        OutputParser::new(self.pieces.clone(), self.families.clone(), self.strips_space, options)
+    }
+}
+
+/// And whether vocabularies of its kind begin prompts with BOS when the file does not say.
+fn encoder(
+    spec: &VocabSpec,
+    kinds: &[Kind],
+    pieces: &Pieces,
+    algorithm: Algorithm,
+) -> Result<(Encoder, bool), VocabError> {
+    let pre = || match &spec.recipe {
+        None => PreTokenizer::named(spec.pre.as_deref()),
+        Some(recipe) => {
+            let mut pre = PreTokenizer::new(recipe.prefixes.clone(), &recipe.cuts)?;
+            pre.ignore_merges = recipe.ignore_merges;
+            Ok(pre)
+        }
+    };
+    // A GGUF's user-defined tokens are found in text before it is merged, whatever they say.
+    let is_plain = |id: usize| spec.recipe.is_some() && is_plain_token(spec, id);
+    match algorithm {
+        Algorithm::ByteLevel => {
+            let pre = pre()?;
+            let adds_bos = pre.add_bos;
+            Ok((Encoder::ByteLevel(Box::new(ByteLevel::new(spec, kinds, pre, is_plain)?)), adds_bos))
+        }
+        Algorithm::SentencePiece => {
+            Ok((Encoder::SentencePiece(SentencePiece::new(spec, kinds, pieces)), true))
+        }
+        Algorithm::Characters => {
+            let encoder = Characters::new(spec, kinds, pieces, pre()?, is_plain)?;
+            Ok((Encoder::Characters(Box::new(encoder)), false))
+        }
     }
 }
 
@@ -274,7 +342,8 @@ fn unknown(what: &str, name: &str, known: &[&str]) -> String {
 }
 
 fn named_tokens(spec: &VocabSpec) -> Map<String, Json> {
-    let named = [("bos_token", spec.bos), ("eos_token", spec.eos), ("unk_token", spec.unk)];
+    let named =
+        [("bos_token", spec.bos), ("eos_token", spec.eos), ("unk_token", spec.unk), ("pad_token", spec.pad)];
     let texts = named
         .into_iter()
         .filter_map(|(name, id)| Some((name.to_owned(), json!(spec.tokens.text(id? as usize)))));

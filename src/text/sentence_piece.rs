@@ -1,6 +1,9 @@
+use super::bars::Bars;
 use super::bpe;
+use super::fallback::Fallback;
 use super::index::TextIndex;
 use super::vocab::{Kind, Pieces, VocabSpec};
+use super::words::Words;
 use crate::protocol::TokenId;
 use std::borrow::Cow;
 
@@ -11,26 +14,22 @@ pub(super) struct SentencePiece {
     scores: Vec<f32>,
     /// The longest token, in bytes: a longer pair need not be looked up.
     longest: usize,
-    bytes: Box<[Option<TokenId>; 256]>,
-    unknown: Option<TokenId>,
+    bars: Bars,
+    fallback: Fallback,
     space_prefix: bool,
     trims: bool,
 }
 
 impl SentencePiece {
     pub fn new(spec: &VocabSpec, kinds: &[Kind], pieces: &Pieces) -> Self {
-        let mut bytes = Box::new([None; 256]);
-        for id in (0..kinds.len()).filter(|id| kinds[*id] == Kind::Byte) {
-            bytes[pieces.bytes(id as TokenId)[0] as usize] = Some(id as TokenId);
-        }
         // Control tokens are never spelt by text; user-defined ones are found before.
         let normal = || (0..kinds.len()).filter(|id| kinds[*id] == Kind::Normal);
         Self {
             ids: TextIndex::new(&spec.tokens, normal()),
             longest: normal().map(|id| spec.tokens.get(id).len()).max().unwrap_or(0),
             scores: spec.scores.clone(),
-            bytes,
-            unknown: spec.unk,
+            bars: Bars::new(&spec.tokens, |id| kinds[id] == Kind::Normal),
+            fallback: Fallback::new(kinds, pieces, spec.unk, false),
             space_prefix: spec.add_space_prefix.unwrap_or(true),
             trims: spec.remove_extra_whitespaces.unwrap_or(false),
         }
@@ -44,7 +43,12 @@ impl SentencePiece {
     /// Appends the ids of `text`, which holds no special tokens.
     pub fn encode(&self, text: &str, ids: &mut Vec<TokenId>) {
         let text = self.normalize(text);
-        bpe::join(&text, |joined, _| self.priority(joined)).for_each(|piece| self.emit(piece, ids));
+        let mut words = Words::new();
+        self.bars.split(&text, |word| words.encode(word, ids, |word, ids| self.merge(word, ids)));
+    }
+
+    fn merge(&self, word: &str, ids: &mut Vec<TokenId>) {
+        bpe::join(word, |joined, _| self.priority(joined)).for_each(|piece| self.emit(piece, ids));
     }
 
     fn normalize(&self, text: &str) -> String {
@@ -64,13 +68,9 @@ impl SentencePiece {
     }
 
     fn emit(&self, piece: &str, ids: &mut Vec<TokenId>) {
-        if let Some(id) = self.ids.get(piece.as_bytes()) {
-            return ids.push(id);
-        }
-        let spelt: Option<Vec<TokenId>> = piece.bytes().map(|byte| self.bytes[byte as usize]).collect();
-        match spelt {
-            Some(bytes) => ids.extend(bytes),
-            None => ids.extend(self.unknown),
+        match self.ids.get(piece.as_bytes()) {
+            Some(id) => ids.push(id),
+            None => self.fallback.emit(piece, ids.len(), ids),
         }
     }
 }

@@ -1,3 +1,5 @@
+use super::hub::AddedFlags;
+use super::normalizer::normalize;
 use super::vocab::{Kind, VocabSpec};
 use crate::protocol::TokenId;
 use std::borrow::Cow;
@@ -35,33 +37,40 @@ pub(super) struct SpecialTokens {
 struct Special {
     id: TokenId,
     structural: bool,
+    flags: AddedFlags,
+    /// It is not found as it is written, but as it is normalized: [`SpecialTokens::of_normalized`].
+    elsewhere: bool,
 }
 
 impl SpecialTokens {
-    /// `spaces_as_bars`: the vocabulary writes a space as U+2581.
+    /// `spaces_as_bars`: the vocabulary writes a space as U+2581, and text with one cannot be told from
+    /// text with the other.
     pub fn new(spec: &VocabSpec, kinds: &[Kind], spaces_as_bars: bool) -> Self {
-        let template = spec.chat_template.as_deref().unwrap_or_default();
         let mut found = Self { by_text: HashMap::new(), lengths: vec![Vec::new(); 256] };
-        for (id, kind) in kinds.iter().enumerate() {
-            if !matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined) {
-                continue;
-            }
-            let text = spec.tokens.text(id);
-            let text = if spaces_as_bars { text.replace('▁', " ") } else { text };
-            let structural = *kind != Kind::UserDefined
-                || !is_plain(&text)
-                || (!is_blank(&text) && template.contains(&text));
-            // One character cannot be told from text.
-            if text.is_empty() || (structural && text.chars().nth(1).is_none()) {
-                continue;
-            }
-            found.add(&text, Special { id: id as TokenId, structural });
+        for (id, text, special) in all(spec, kinds) {
+            found.add(if spaces_as_bars { &text.shown } else { &text.written }, id, special);
         }
-        found.lengths.iter_mut().for_each(|lengths| {
+        found.sorted()
+    }
+
+    /// Those tokens that are looked for in normalized text, and are something else there than what they
+    /// are in text; none for most vocabularies.
+    pub fn of_normalized(spec: &VocabSpec, kinds: &[Kind]) -> Option<Self> {
+        let normalizers = &spec.recipe.as_ref()?.normalizers;
+        let mut found = Self { by_text: HashMap::new(), lengths: vec![Vec::new(); 256] };
+        for (id, text, special) in all(spec, kinds).filter(|(_, _, special)| special.elsewhere) {
+            let normalized = normalize(normalizers, &text.written, true);
+            found.add(&normalized, id, Special { elsewhere: false, ..special });
+        }
+        (!found.by_text.is_empty()).then(|| found.sorted())
+    }
+
+    fn sorted(mut self) -> Self {
+        self.lengths.iter_mut().for_each(|lengths| {
             lengths.sort_unstable_by(|a, b| b.cmp(a));
             lengths.dedup();
         });
-        found
+        self
     }
 
     /// The token that is written like this.
@@ -69,37 +78,46 @@ impl SpecialTokens {
         self.by_text.get(text.as_bytes()).map(|special| special.id)
     }
 
-    fn add(&mut self, text: &str, special: Special) {
-        self.lengths[text.as_bytes()[0] as usize].push(text.len());
-        self.by_text.entry(text.as_bytes().to_vec()).or_insert(special);
+    fn add(&mut self, text: &str, id: TokenId, special: Special) {
+        // One character cannot be told from text, but where the file says that it can.
+        let too_short = special.structural && text.chars().nth(1).is_none();
+        if !text.is_empty() && !too_short {
+            self.lengths[text.as_bytes()[0] as usize].push(text.len());
+            self.by_text.entry(text.as_bytes().to_vec()).or_insert(Special { id, ..special });
+        }
     }
 
     /// Cuts `text` at the tokens found in it.
     pub fn split<'t>(&self, text: &'t str, specials: Specials, mut segment: impl FnMut(Segment<'t>)) {
         let (mut at, mut done) = (0, 0);
         while at < text.len() {
-            let Some((len, id)) = self.longest_at(text, at, specials) else {
+            let Some((len, special)) = self.longest_at(text, at, specials) else {
                 at += 1;
                 continue;
             };
-            if at > done {
-                segment(Segment::Text(&text[done..at]));
+            let Some((start, end)) = special.flags.range(text, done, at, at + len) else {
+                at += len;
+                continue;
+            };
+            if start > done {
+                segment(Segment::Text(&text[done..start]));
             }
-            segment(Segment::Token(id));
-            at += len;
-            done = at;
+            segment(Segment::Token(special.id));
+            at = end;
+            done = end;
         }
         if done < text.len() {
             segment(Segment::Text(&text[done..]));
         }
     }
 
-    fn longest_at(&self, text: &str, at: usize, specials: Specials) -> Option<(usize, TokenId)> {
+    fn longest_at(&self, text: &str, at: usize, specials: Specials) -> Option<(usize, Special)> {
         let bytes = &text.as_bytes()[at..];
         let lengths = &self.lengths[bytes[0] as usize];
         lengths.iter().filter(|&&len| len <= bytes.len()).find_map(|&len| {
             let special = self.by_text.get(&bytes[..len])?;
-            (!special.structural || specials == Specials::Parse).then_some((len, special.id))
+            let is_found = !special.elsewhere && (!special.structural || specials == Specials::Parse);
+            is_found.then_some((len, *special))
         })
     }
 
@@ -159,6 +177,55 @@ impl SpecialTokens {
     fn structures(&self) -> impl Iterator<Item = &[u8]> {
         self.by_text.iter().filter(|(_, special)| special.structural).map(|(text, _)| text.as_slice())
     }
+}
+
+impl AddedFlags {
+    /// What a token takes of `text` that is found at `at..end`, where all before `done` is taken; none
+    /// where it is part of a word and must not be.
+    fn range(self, text: &str, done: usize, at: usize, end: usize) -> Option<(usize, usize)> {
+        let (before, behind) = (&text[done..at], &text[end..]);
+        let touches_word =
+            text[..at].chars().next_back().is_some_and(is_word) || behind.chars().next().is_some_and(is_word);
+        if self.single_word && touches_word {
+            return None;
+        }
+        let start = if self.lstrip { done + before.trim_end().len() } else { at };
+        let space = behind.len() - behind.trim_start().len();
+        Some((start, if self.rstrip { end + space } else { end }))
+    }
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// A token's text as the file has it, and with spaces for its bars.
+struct Written {
+    written: String,
+    shown: String,
+}
+
+/// All tokens that are found as they are written.
+fn all<'s>(spec: &'s VocabSpec, kinds: &'s [Kind]) -> impl Iterator<Item = (TokenId, Written, Special)> + 's {
+    let template = [&spec.chat_template, &spec.tool_template].map(|text| text.as_deref().unwrap_or_default());
+    let is_found = |kind: &Kind| matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined);
+    kinds.iter().enumerate().filter(move |(_, kind)| is_found(kind)).map(move |(id, kind)| {
+        let written = spec.tokens.text(id);
+        let shown = written.replace('▁', " ");
+        let in_template = || template.iter().any(|template| template.contains(&written));
+        let structural =
+            *kind != Kind::UserDefined || !is_plain(&shown) || (!is_blank(&shown) && in_template());
+        let id = id as TokenId;
+        let flags = spec.added_flags.get(&id).copied().unwrap_or_default();
+        let normalizers = spec.recipe.as_ref().map_or(&[][..], |recipe| &recipe.normalizers);
+        let elsewhere = flags.normalized && *normalize(normalizers, &written, true) != *written;
+        (id, Written { written, shown }, Special { id, structural, flags, elsewhere })
+    })
+}
+
+/// Whether a user-defined token is ordinary text that may come out of merging too.
+pub(super) fn is_plain_token(spec: &VocabSpec, id: usize) -> bool {
+    is_plain(&spec.tokens.text(id).replace('▁', " "))
 }
 
 fn after_first(text: &str, at: usize) -> usize {

@@ -1,12 +1,15 @@
 use super::byte_level;
+use super::hub::{AddedFlags, BETWEEN, Recipe};
 use crate::base::Texts;
 use crate::protocol::TokenId;
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 /// What a model's file says of its vocabulary: the `tokenizer.ggml.*` keys of a GGUF, as they are.
 #[derive(Clone, Debug, Default)]
 pub struct VocabSpec {
-    /// `gpt2`: byte-level BPE. `llama`: SentencePiece BPE with scores and byte fallback.
+    /// `gpt2`: byte-level BPE. `llama`: SentencePiece BPE with scores and byte fallback. `bpe`: BPE of
+    /// characters with a list of merges and byte fallback, which a [`Recipe`] describes; `gemma4` names one.
     pub model: String,
     /// Name of the rule that cuts text into words before BPE; only `gpt2` vocabularies have one.
     pub pre: Option<String>,
@@ -30,6 +33,14 @@ pub struct VocabSpec {
     /// `llama` vocabularies: runs of spaces count as one, those at either end as none.
     pub remove_extra_whitespaces: Option<bool>,
     pub chat_template: Option<String>,
+    /// Another one for chats that offer tools.
+    pub tool_template: Option<String>,
+    pub pad: Option<TokenId>,
+    /// How text becomes tokens, where a `tokenizer.json` says it; it stands for `pre` and for what only
+    /// `llama` vocabularies have, and its merges have [`BETWEEN`](super::hub::BETWEEN) in place of a space.
+    pub recipe: Option<Recipe>,
+    /// Of those tokens that are found in a special way, as a `tokenizer.json` has them.
+    pub added_flags: HashMap<TokenId, AddedFlags>,
     /// `general.architecture`: it tells families apart that mark their thoughts alike.
     pub architecture: String,
 }
@@ -37,7 +48,9 @@ pub struct VocabSpec {
 /// Why a vocabulary cannot be used. Names the key, token or merge at fault.
 #[derive(Debug, thiserror::Error)]
 pub enum VocabError {
-    #[error("tokenizer.ggml.model is {0:?}; supported are gpt2 (byte-level BPE) and llama (SentencePiece)")]
+    #[error(
+        "tokenizer.ggml.model is {0:?}; supported are gpt2 (byte-level BPE), llama (SentencePiece) and gemma4"
+    )]
     UnknownModel(String),
     #[error("tokenizer.ggml.pre is {name:?}; supported are {supported}")]
     UnknownPreTokenizer { name: String, supported: String },
@@ -72,6 +85,7 @@ pub(super) enum Kind {
 pub(super) enum Algorithm {
     ByteLevel,
     SentencePiece,
+    Characters,
 }
 
 /// Texts of tokens that end an answer whatever else the file says; the names in common use.
@@ -103,11 +117,25 @@ fn is_end_name(text: &[u8]) -> bool {
 }
 
 impl VocabSpec {
+    /// What stands between the two tokens of a merge.
+    pub(super) fn between(&self) -> u8 {
+        if self.recipe.is_some() && self.model != "gemma4" { BETWEEN } else { b' ' }
+    }
+
+    /// With the recipe that its name stands for.
+    pub(super) fn with_recipe(mut self) -> Self {
+        if self.model == "gemma4" {
+            self.recipe.get_or_insert_with(Recipe::gemma4);
+        }
+        self
+    }
+
     /// Checks lengths and ids; after this every id in the spec is an index of `tokens`.
     pub(super) fn check(&self) -> Result<Algorithm, VocabError> {
         let algorithm = match self.model.as_str() {
             "gpt2" => Algorithm::ByteLevel,
             "llama" => Algorithm::SentencePiece,
+            "bpe" | "gemma4" if self.recipe.is_some() => Algorithm::Characters,
             other => return Err(VocabError::UnknownModel(other.into())),
         };
         let tokens = self.tokens.len();
@@ -129,6 +157,7 @@ impl VocabSpec {
             ("tokenizer.ggml.eos_token_id", self.eos),
             ("tokenizer.ggml.eot_token_id", self.eot),
             ("tokenizer.ggml.unknown_token_id", self.unk),
+            ("tokenizer.ggml.padding_token_id", self.pad),
         ];
         let extra = self.extra_end.iter().map(|&id| ("eos_token_id", Some(id)));
         for (key, id) in named.into_iter().chain(extra) {
@@ -183,14 +212,17 @@ impl VocabSpec {
 pub(super) struct Pieces {
     tokens: Texts,
     algorithm: Algorithm,
+    /// U+2581 is a space.
+    bars: bool,
     kinds: Vec<Kind>,
 }
 
 impl Pieces {
     pub fn new(spec: &VocabSpec, algorithm: Algorithm, kinds: Vec<Kind>) -> Result<Self, VocabError> {
-        let pieces = Pieces { tokens: spec.tokens.clone(), algorithm, kinds };
+        let bars = spec.recipe.as_ref().map_or(algorithm == Algorithm::SentencePiece, |recipe| recipe.bars);
+        let pieces = Pieces { tokens: spec.tokens.clone(), algorithm, bars, kinds };
         let bad = |id: &usize| pieces.kinds[*id] == Kind::Byte && parse_byte(spec.tokens.get(*id)).is_none();
-        match (0..pieces.len()).find(bad).filter(|_| algorithm == Algorithm::SentencePiece) {
+        match (0..pieces.len()).find(bad).filter(|_| algorithm != Algorithm::ByteLevel) {
             Some(id) => Err(VocabError::ByteToken { id, text: spec.tokens.text(id) }),
             None => Ok(pieces),
         }
@@ -207,9 +239,9 @@ impl Pieces {
         }
         let text = self.tokens.get(id as usize);
         match (self.kind(id), self.algorithm) {
-            (Kind::Byte, Algorithm::SentencePiece) => parse_byte(text).into_iter().collect(),
             (Kind::Normal | Kind::Byte | Kind::Unused, Algorithm::ByteLevel) => byte_level::decode(text),
-            (Kind::Normal | Kind::UserDefined, Algorithm::SentencePiece) => spaces_for_bars(text),
+            (Kind::Byte, _) => parse_byte(text).into_iter().collect(),
+            (Kind::Normal | Kind::UserDefined, _) if self.bars => spaces_for_bars(text),
             _ => Cow::Borrowed(text),
         }
     }

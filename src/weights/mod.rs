@@ -15,7 +15,9 @@ mod format;
 mod gguf;
 mod hub;
 mod list;
+mod name_parts;
 mod names;
+mod quantize;
 mod recode;
 mod summary;
 mod writer;
@@ -34,7 +36,12 @@ pub use find::{Found, NotFound, Origin, find};
 pub use format::BlockFormat;
 pub use gguf::{Array, GgmlType, Value, ValueType};
 pub use list::{Listed, list};
+pub use name_parts::{NamePart, name_parts};
 pub use names::BadName;
+pub use quantize::{
+    FolderFormat, LayerLoss, Losses, QuantizeError, Quantized, TensorLoss, fallback, measure, write_folder,
+    write_gguf,
+};
 pub use recode::Loss;
 pub use summary::{FormatShare, Summary};
 pub use writer::{GgufWriter, MetaValue};

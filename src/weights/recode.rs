@@ -25,7 +25,7 @@ impl Loss {
         if self.square == 0.0 { 0.0 } else { (self.error / self.square).sqrt() }
     }
 
-    fn add(&mut self, weights: &[f32], decoded: &[f32]) {
+    pub(super) fn add(&mut self, weights: &[f32], decoded: &[f32]) {
         for (weight, decoded) in weights.iter().zip(decoded) {
             self.error += f64::from(weight - decoded).powi(2);
             self.square += f64::from(*weight).powi(2);

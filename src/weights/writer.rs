@@ -1,4 +1,4 @@
-use super::BlockFormat;
+use super::{BlockFormat, Value};
 use std::io;
 use std::path::Path;
 
@@ -27,6 +27,8 @@ pub enum MetaValue {
     I32s(Vec<i32>),
     U32s(Vec<u32>),
     Bools(Vec<bool>),
+    /// As another file has it.
+    Copied(Value),
 }
 
 const DEFAULT_ALIGNMENT: u32 = 32;
@@ -156,6 +158,7 @@ impl MetaValue {
             MetaValue::I32s(values) => put_array(out, 5, values, |out, v| out.extend(v.to_le_bytes())),
             MetaValue::U32s(values) => put_array(out, 4, values, |out, v| out.extend(v.to_le_bytes())),
             MetaValue::Bools(values) => put_array(out, 7, values, |out, v| out.push(u8::from(*v))),
+            MetaValue::Copied(value) => value.write(out),
         }
     }
 }

@@ -495,3 +495,58 @@ fn tools_are_declared_in_a_file_whose_mistakes_are_usage_errors() {
     let shown = home.run(&["paths", "--json"]).json();
     assert_eq!(shown["tools"], home.path(".config/glassbox/tools.toml").to_str().unwrap());
 }
+
+#[test]
+fn quantize_writes_a_model_that_runs_and_says_what_was_lost() {
+    let home = Home::new();
+    let out = home.path("small.gguf");
+    let out = out.to_str().unwrap();
+    let report = home.run(&["quantize", TINY, "--to", "q8_0", out, "--json"]).json();
+    assert_eq!(report["path"], out);
+    let (before, after) = (report["bytes_before"].as_u64().unwrap(), report["bytes_after"].as_u64().unwrap());
+    assert!(after < before / 2, "{before} {after}");
+    for layer in report["layers"].as_array().unwrap() {
+        let error = layer["worst_error"].as_f64().unwrap();
+        assert!(error > 0.001 && error < 0.01 && layer["mean_error"].as_f64().unwrap() <= error, "{layer}");
+    }
+    let card = home.run(&["models", "show", out, "--json"]).json();
+    assert_eq!(card["quantization"], "Q8_0");
+    home.run(&["run", out, "hi", "-n", "2", "--raw", "-t", "1"]).good();
+
+    let there = home.run(&["quantize", TINY, "--to", "q8_0", out]).refused(2);
+    assert!(there.contains("is there already") && there.contains("--force"), "{there}");
+    home.run(&["quantize", TINY, "--to", "int8", out, "--force"]).good();
+    let nothing = home.run(&["quantize", out, "--to", "q8_0", "--dry-run"]).refused(65);
+    assert!(nothing.contains("as few bits as Q8_0 already"), "{nothing}");
+
+    let told = home.run(&["quantize", TINY, "--to", "q4_k", "--dry-run"]).good();
+    assert!(
+        told.contains("MEAN ERROR") && told.contains("as Q5_0 (from F32)") && told.contains("would become"),
+        "{told}"
+    );
+    for (to, out, wanted) in [
+        ("fp8", "x.gguf", "a GGUF file has no F8"),
+        ("q4_k", "folder", "int8 or fp8, not q4_k"),
+        ("int8", "x.safetensors", "name a folder"),
+    ] {
+        let out = home.path(out);
+        let said = home.run(&["quantize", TINY, "--to", to, out.to_str().unwrap()]).refused(2);
+        assert!(said.contains(wanted), "{said}");
+    }
+}
+
+#[test]
+fn a_model_is_quantised_while_it_is_loaded() {
+    let home = Home::new();
+    let run = |more: &[&str]| {
+        home.run(
+            &[&["run", TINY, "hi", "-n", "2", "--raw", "-t", "1", "--json", "--device", "cpu"], more]
+                .concat(),
+        )
+    };
+    let said = |ran: Ran| ran.json().to_string();
+    assert!(said(run(&["--quantize", "q4_k"])).contains("q4_k of F32, error "));
+    home.write(".config/glassbox/config.toml", "[engine]\nquantize = \"int8\"\n");
+    assert!(said(run(&[])).contains("int8 of F32, error 0."));
+    assert!(run(&["--quantize", "q3_k"]).refused(2).contains("none, or one of q4_k"));
+}

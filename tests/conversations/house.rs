@@ -61,7 +61,7 @@ impl House {
         let open = |kv_cache_bytes| {
             let options = LoadOptions {
                 max_model_len: Some(self.longest),
-                block_size: settings.block_size,
+                block_size: settings.block_size.unwrap_or(16),
                 kv_cache_dtype: settings.kv_cache_dtype,
                 max_batched_tokens: CHUNK,
                 kv_cache_bytes,

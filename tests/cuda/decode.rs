@@ -56,6 +56,9 @@ impl Sequences {
             latent: None,
             least_bytes: 0,
         };
+        // Every other cache has blocks that are longer than what is in them.
+        let least_bytes = if group % 2 == 0 { shape.block_bytes() + 36 } else { 0 };
+        let shape = CacheShape { least_bytes, ..shape };
         // Blocks from all over the cache, in no order.
         let mut free: Vec<u32> = (1..=blocks as u32).collect();
         (1..free.len()).rev().for_each(|i| free.swap(i, numbers.below(i + 1)));

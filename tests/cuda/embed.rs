@@ -1,5 +1,5 @@
 use crate::blocks::matrix;
-use crate::harness::{get, in_every_order, put, room};
+use crate::harness::{Numbers, get, in_every_order, put, room};
 use glassbox::compute::cuda::weights::FORMATS;
 use glassbox::compute::cuda::weights::Matrix;
 use glassbox::compute::cuda::{Gpu, embed};
@@ -40,6 +40,31 @@ fn tokens_become_rows() {
                     format.name()
                 );
             }
+        }
+    });
+}
+
+/// A row for each position, onto what is there.
+#[test]
+fn positions_are_added() {
+    in_every_order(|gpu| {
+        for format in [BlockFormat::F32, BlockFormat::F16, BlockFormat::Q8_0] {
+            let cols = 96;
+            let (table, weights) = matrix(gpu, format, 9, cols);
+            let positions = [5u32, 6, 0];
+            // The tokens are others.
+            let mut words = step(&[8, 8, 8]);
+            words[4] = words.len() as u32;
+            words.extend(positions);
+            let before = Numbers::new(4).units(5 * cols);
+            let out = put(gpu, &before);
+            embed::add_positions(gpu, &out, &table, &put(gpu, &words), 5).unwrap();
+            let mut wanted = before;
+            for (row, position) in wanted.chunks_exact_mut(cols).zip(positions) {
+                let of = &weights[position as usize * cols..][..cols];
+                row.iter_mut().zip(of).for_each(|(x, w)| *x += w);
+            }
+            assert_eq!(get::<f32>(gpu, &out, wanted.len()), wanted, "{}", format.name());
         }
     });
 }

@@ -3,6 +3,7 @@
 
 use crate::harness::{self, Device, get, on_gpu, put, room};
 use cuda_emulator::{Fault, Order, fault};
+use glassbox::compute::NormKind;
 use glassbox::compute::cuda::rows::{self, Norm};
 use glassbox::compute::cuda::{Arg, Gpu, Shape, devices, open};
 
@@ -179,7 +180,8 @@ fn memory_that_was_freed_is_out_of_bounds() {
     let Some(_driver) = Driver::new() else { return };
     let gpu = open(0).unwrap();
     let (x, gone) = (put(&gpu, &[1.0f32; 32]), put(&gpu, &[1.0f32; 32]).at(0));
-    let args = [(&x).into(), Arg::Ptr(gone), Arg::Ptr(0), 32.into(), 1e-5.into()];
+    let none = Arg::Ptr(0);
+    let args = [(&x).into(), Arg::Ptr(gone), none, none, 32.into(), 32.into(), 1e-5.into(), 0.into()];
     gpu.launch("rows", "rows_norm", Shape::new([1, 1, 1], 256), &args).unwrap();
     assert!(gpu.wait().unwrap_err().0.contains("CUDA_ERROR_ILLEGAL_ADDRESS"));
 }
@@ -252,8 +254,8 @@ fn a_launch_that_is_refused_leaves_the_device_as_it_was() {
     assert_eq!(get::<f32>(&gpu, &x, 32), [2.0; 32]);
 }
 
-fn add(x: &glassbox::compute::cuda::Memory) -> [Arg; 5] {
-    [x.into(), x.into(), Arg::Ptr(0), 32.into(), 0.0.into()]
+fn add(x: &glassbox::compute::cuda::Memory) -> [Arg; 7] {
+    [x.into(), x.into(), Arg::Ptr(0), Arg::Ptr(0), 32.into(), 0.0.into(), 0.into()]
 }
 
 #[test]
@@ -263,10 +265,10 @@ fn arguments_of_another_number_or_size_are_not_launched() {
     let x = put(&gpu, &[1.0f32; 32]);
     let shape = Shape::new([1, 1, 1], 256);
     let mut wide = add(&x);
-    wide[3] = Arg::U64(32);
-    for args in [&add(&x)[..4], &wide] {
+    wide[4] = Arg::U64(32);
+    for args in [&add(&x)[..6], &wide] {
         let said = gpu.launch("rows", "rows_add", shape, args).unwrap_err().0;
-        let wanted = "CUDA: rows_add takes parameters of [8, 8, 8, 4, 4] bytes and was given";
+        let wanted = "CUDA: rows_add takes parameters of [8, 8, 8, 8, 4, 4, 4] bytes and was given";
         assert!(said.starts_with(wanted), "{said}");
     }
     let said = gpu.launch("rows", "rows_none", shape, &[]).unwrap_err().0;
@@ -382,7 +384,15 @@ fn what_is_read_before_it_is_waited_for_is_not_there() {
     let x = put(&gpu, &[5.0f32; 32]);
     let mut back = gpu.pinned(32 * 4).unwrap();
     let weight = put(&gpu, &[1.0f32; 32]);
-    rows::norm(&gpu, &x, &x, 1, 32, Some(Norm { weight: &weight, eps: 0.0 })).unwrap();
+    rows::norm(
+        &gpu,
+        &x,
+        &x,
+        1,
+        32,
+        Some(Norm { weight: &weight, bias: None, eps: 0.0, kind: NormKind::Rms }),
+    )
+    .unwrap();
     gpu.download(&mut back, x.at(0), 32 * 4).unwrap();
     assert_eq!(back.floats_mut(32), [0.0; 32]);
     gpu.wait().unwrap();

@@ -1,3 +1,4 @@
+use crate::activations::{ALL, activated, gated};
 use crate::blocks::{Made, random_blocks};
 use crate::harness::{Numbers, get, in_every_order, put, room};
 use glassbox::compute::Activation;
@@ -251,16 +252,13 @@ fn splits_are_summed_up() {
 
 /// How far off an activation's output may be, for all that its inputs may be off.
 fn gate_twin(activation: Activation, gate: Wanted, up: Wanted) -> Wanted {
-    let of = |x: f64| match activation {
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::GeluTanh => {
-            let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-            0.5 * x * (1.0 + u.tanh())
-        }
+    let value = gated(gate.value, up.value, activation);
+    // Neither is steeper than 1.13; exp and the division are approximate on a GPU, and erf to 1.5e-7.
+    let opened = match activation {
+        Activation::ClampedSwiglu => gated(gate.value, 0.0, activation),
+        _ => activated(gate.value, activation),
     };
-    let value = of(gate.value) * up.value;
-    // Neither is steeper than 1.13; exp and the division are approximate on a GPU.
-    let off = 1.13 * gate.off * (up.value.abs() + up.off) + of(gate.value).abs() * up.off;
+    let off = 1.13 * gate.off * (1.0 + up.value.abs() + up.off) + opened.abs() * up.off;
     Wanted { value, off: off + 1e-6 * (1.0 + value.abs()) }
 }
 
@@ -284,8 +282,10 @@ fn gates_meet_what_they_open() {
             let x = X::new(gpu, kind, &x, cols);
             let (bias, up_bias) = (Numbers::new(3).units(n), Numbers::new(4).units(n));
             let (b, c) = (put(gpu, &bias), put(gpu, &up_bias));
-            for (tile, splits) in [(Tile::Rows16, 2), (Tile::Rows32, 1), (Tile::Rows128, 1)] {
-                let activation = if splits == 2 { Activation::Silu } else { Activation::GeluTanh };
+            for (j, (tile, splits)) in
+                [(Tile::Rows16, 2), (Tile::Rows32, 1), (Tile::Rows128, 1)].into_iter().enumerate()
+            {
+                let activation = ALL[(i + j) % 4];
                 let with = Gate {
                     gate: &g.parts[0],
                     up: &u.parts[0],

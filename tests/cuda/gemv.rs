@@ -1,3 +1,4 @@
+use crate::activations::{ALL, gated};
 use crate::blocks::{Made, matrix};
 use crate::harness::{Numbers, close, get, in_every_order, put, room};
 use glassbox::compute::Activation;
@@ -155,15 +156,6 @@ fn parts_are_columns() {
     });
 }
 
-fn activated(x: f64, activation: Activation) -> f64 {
-    match activation {
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::GeluTanh => {
-            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
-        }
-    }
-}
-
 /// Products in f32, and an exponential of a few units in its last place.
 const GATED: f32 = 2e-5;
 
@@ -187,8 +179,9 @@ fn gate_and_up_are_one() {
             for (rows, activation, with) in [
                 (1, Activation::Silu, false),
                 (2, Activation::GeluTanh, true),
-                (3, Activation::Silu, true),
-                (8, Activation::GeluTanh, false),
+                (3, Activation::Gelu, true),
+                (8, Activation::ClampedSwiglu, true),
+                (5, Activation::Silu, true),
             ] {
                 let out = room::<f32>(gpu, rows * wide);
                 let w = Gate {
@@ -204,8 +197,7 @@ fn gate_and_up_are_one() {
                         let gate = x.times(format, &gate_weights, t);
                         let up = x.times(format, &up_weights, t);
                         let bias = |i: usize, n: usize| if with { f64::from(biases[i][n]) } else { 0.0 };
-                        let one =
-                            |n: usize| activated(gate[n].0 + bias(0, n), activation) * (up[n].0 + bias(1, n));
+                        let one = |n: usize| gated(gate[n].0 + bias(0, n), up[n].0 + bias(1, n), activation);
                         (0..wide).map(|n| one(n) as f32).collect::<Vec<_>>()
                     })
                     .collect();
@@ -223,11 +215,11 @@ fn gates_of_two_formats_meet_later() {
         assert!(!gemv::can_gate(&a.parts[0], &b.parts[0]) && gemv::can_gate(&a.parts[0], &a.parts[0]));
         let mut numbers = Numbers::new(2);
         let x: Vec<f32> = numbers.units(300).iter().map(|x| x * 12.0).collect();
-        let y = numbers.units(300);
-        for activation in [Activation::Silu, Activation::GeluTanh] {
+        let y: Vec<f32> = numbers.units(300).iter().map(|y| y * 9.0).collect();
+        for activation in ALL {
             let (gate, up) = (put(gpu, &x), put(gpu, &y));
             gemv::gate(gpu, &gate, &up, 300, activation).unwrap();
-            let one = |(x, y): (&f32, &f32)| (activated(f64::from(*x), activation) * f64::from(*y)) as f32;
+            let one = |(x, y): (&f32, &f32)| gated(f64::from(*x), f64::from(*y), activation) as f32;
             let wanted: Vec<f32> = x.iter().zip(&y).map(one).collect();
             close("gate", &get(gpu, &gate, 300), &wanted, 2e-6);
         }

@@ -1,11 +1,10 @@
 use crate::harness::{Numbers, close, get, in_every_order, put};
-use crate::paged::{Bytes, ELEMENTS, Slot, step, to_e4m3};
-use glassbox::compute::cuda::kv::{self, Cache, Place, Store};
+use crate::paged::{self, Bytes, ELEMENTS, Slot, step, to_e4m3};
+use glassbox::compute::cuda::kv::{self, Cache, HeadNorm, Place, Store};
 use glassbox::compute::cuda::rows::Norm;
 use glassbox::compute::cuda::step::Work;
 use glassbox::compute::cuda::{Gpu, Memory};
-use glassbox::compute::{CacheDtype, CacheShape};
-use glassbox::compute::{RopeStyle, RopeTable, Span};
+use glassbox::compute::{CacheDtype, CacheShape, NormKind, RopeStyle, RopeTable, Span};
 
 /// A sum of squares in another order, a root, and two products and a sum of a rotation.
 const SUMS: f32 = 4e-6;
@@ -21,8 +20,58 @@ struct Case {
     kv_heads: usize,
     block_size: usize,
     style: RopeStyle,
+    /// Pairs that turn; none where there is no rope.
     half: usize,
-    norms: (bool, bool),
+    norms: [Option<By>; 2],
+    least_bytes: usize,
+}
+
+/// How heads are normalised.
+#[derive(Clone, Copy, Debug)]
+struct By {
+    kind: NormKind,
+    bias: bool,
+    /// Each head by weights of its own.
+    each: bool,
+}
+
+const RMS: By = By { kind: NormKind::Rms, bias: false, each: false };
+const LAYER: By = By { kind: NormKind::Layer, bias: true, each: true };
+const MIXED: By = By { kind: NormKind::Layer, bias: false, each: false };
+const OWN: By = By { kind: NormKind::Rms, bias: true, each: true };
+
+/// Weights of a norm and its bias: of one head, or of each.
+struct Weights {
+    by: By,
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+impl Weights {
+    fn new(by: By, heads: usize, dim: usize, numbers: &mut Numbers) -> Self {
+        let len = if by.each { heads * dim } else { dim };
+        Self { by, weight: numbers.units(len), bias: numbers.units(len) }
+    }
+
+    /// The twin.
+    fn normalise(&self, x: &mut [f64], head: usize) {
+        let (n, first) = (x.len() as f64, if self.by.each { head * x.len() } else { 0 });
+        let mean = if self.by.kind == NormKind::Layer { x.iter().sum::<f64>() / n } else { 0.0 };
+        let scale = 1.0 / (x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n + f64::from(EPS)).sqrt();
+        for (i, x) in x.iter_mut().enumerate() {
+            let bias = if self.by.bias { f64::from(self.bias[first + i]) } else { 0.0 };
+            *x = (*x - mean) * scale * f64::from(self.weight[first + i]) + bias;
+        }
+    }
+
+    fn put(&self, gpu: &Gpu) -> (Memory, Memory) {
+        (put(gpu, &self.weight), put(gpu, &self.bias))
+    }
+
+    fn on<'a>(&self, (weight, bias): &'a (Memory, Memory)) -> HeadNorm<'a> {
+        let By { kind, bias: with, each } = self.by;
+        HeadNorm { norm: Norm { weight, bias: with.then_some(bias), eps: EPS, kind }, each }
+    }
 }
 
 /// A sequence that decodes, two prompts, one of which goes on after a prefix, and their blocks.
@@ -39,12 +88,14 @@ fn tables(block_size: usize, blocks: usize) -> [Vec<u32>; 3] {
 }
 
 /// The twin: what a head becomes.
-fn made_ready(x: &[f32], norm: Option<&[f32]>, turn: Option<(&[f32], &[f32], RopeStyle)>) -> Vec<f32> {
+fn made_ready(
+    x: &[f32],
+    norm: Option<(&Weights, usize)>,
+    turn: Option<(&[f32], &[f32], RopeStyle)>,
+) -> Vec<f32> {
     let mut x: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
-    if let Some(weight) = norm {
-        let mean = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
-        let scale = 1.0 / (mean + f64::from(EPS)).sqrt();
-        x.iter_mut().zip(weight).for_each(|(x, w)| *x *= scale * f64::from(*w));
+    if let Some((weights, head)) = norm {
+        weights.normalise(&mut x, head);
     }
     if let Some((cos, sin, style)) = turn {
         for (i, (c, s)) in cos.iter().zip(sin).enumerate() {
@@ -60,17 +111,18 @@ fn made_ready(x: &[f32], norm: Option<&[f32]>, turn: Option<(&[f32], &[f32], Rop
 }
 
 fn check(gpu: &Gpu, case: Case) {
-    let Case { dtype, dim, heads, kv_heads, block_size, style, half, norms } = case;
+    let Case { dtype, dim, heads, kv_heads, block_size, style, half, norms, least_bytes } = case;
     let mut numbers = Numbers::new((dim * heads + half) as u64);
     let shape =
-        CacheShape { blocks: 64, block_size, kv_heads, head_dim: dim, dtype, latent: None, least_bytes: 0 };
+        CacheShape { blocks: 64, block_size, kv_heads, head_dim: dim, dtype, latent: None, least_bytes };
     let tables = tables(block_size, shape.blocks);
     let spans = spans(&tables);
     let far = [vec![1, 2], vec![3, 4], vec![5, 6]];
     let others = [0, 1, 2].map(|i| Span { table: &far[i], ..spans[i] });
     let width = (heads + 2 * kv_heads) * dim;
     let qkv = numbers.units((ROWS + SURPLUS) * width);
-    let (wq, wk) = (numbers.units(dim), numbers.units(dim));
+    let [wq, wk] = [(norms[0], heads), (norms[1], kv_heads)]
+        .map(|(by, heads)| by.map(|by| Weights::new(by, heads, dim, &mut numbers)));
 
     // Another rope and another group of caches stand in front of those that are asked for.
     let (mut first, mut rope) = (RopeTable::new(style), RopeTable::new(style));
@@ -86,10 +138,11 @@ fn check(gpu: &Gpu, case: Case) {
     };
     let before = Bytes::poisoned(shape);
     let (cache, d, step) = (before.put(gpu), put(gpu, &qkv), step(gpu, &work));
-    let (dq, dk) = (put(gpu, &wq), put(gpu, &wk));
-    let norm = |given: bool, weight| given.then_some(Norm { weight, eps: EPS });
-    let (query_norm, key_norm) = (norm(norms.0, &dq), norm(norms.1, &dk));
-    let store = Store { heads, rope: 1, style, query_norm, key_norm };
+    let [dq, dk] = [&wq, &wk].map(|w| w.as_ref().map(|w| w.put(gpu)));
+    let norm = |w: &Option<Weights>, d| w.as_ref().zip(d).map(|(w, d)| w.on(d));
+    let rope_of = (half > 0).then_some((1, style));
+    let store =
+        Store { heads, rope: rope_of, query_norm: norm(&wq, dq.as_ref()), key_norm: norm(&wk, dk.as_ref()) };
     let place = Place { step: &step, group: 1, rows: ROWS + SURPLUS, spans: 3 };
     kv::store(gpu, &d, &cache, place, &store).unwrap();
 
@@ -101,14 +154,14 @@ fn check(gpu: &Gpu, case: Case) {
         let turn = Some((&rope.cos[row * half..][..half], &rope.sin[row * half..][..half], style));
         let head = |head: usize| &qkv[row * width + head * dim..][..dim];
         for h in 0..heads {
-            let wanted = made_ready(head(h), norms.0.then_some(&wq), turn);
+            let wanted = made_ready(head(h), wq.as_ref().map(|w| (w, h)), turn);
             close(&format!("{case:?}: query"), &got[row * width + h * dim..][..dim], &wanted, SUMS);
         }
         let position = span.start + i;
         for h in 0..kv_heads {
             for value in [false, true] {
                 let wanted = match value {
-                    false => made_ready(head(heads + h), norms.1.then_some(&wk), turn),
+                    false => made_ready(head(heads + h), wk.as_ref().map(|w| (w, h)), turn),
                     true => head(heads + kv_heads + h).to_vec(),
                 };
                 let block = span.table[position / block_size] as usize;
@@ -134,6 +187,7 @@ fn compare(after: &Bytes, slot: Slot, wanted: &[f32], what: &str) {
             CacheDtype::Bf16 => wanted.abs() / 256.0,
             CacheDtype::Int8 => scale / 2.0,
             CacheDtype::Fp8 => (wanted.abs() / 16.0).max(scale / 1024.0),
+            CacheDtype::F32 => 0.0,
         };
         let off = (got - wanted).abs();
         assert!(off <= half_a_step * 1.001 + SUMS * (1.0 + most), "{what}: {got} for {wanted}");
@@ -151,11 +205,13 @@ fn heads_are_normalised_rotated_and_stored() {
         for dim in [16, 64, 80, 128, 192, 512] {
             for dtype in ELEMENTS {
                 let style = [RopeStyle::Halves, RopeStyle::Interleaved][n % 2];
-                let half = [dim / 2, dim / 4, 5][n % 3];
+                let half = [dim / 2, dim / 4, 5, 0][n % 4];
                 let block_size = [16, 1, 17, 32][n / 2 % 4];
-                let norms = (n / 3 % 2 == 0, n / 4 % 2 == 0);
+                let kinds = [Some(RMS), Some(LAYER), None, Some(MIXED), Some(OWN)];
+                let norms = [kinds[n % 5], kinds[(n + n / 5) % 5]];
+                let least_bytes = if n % 3 == 0 { 1 << 20 | 4 } else { 0 };
                 let (heads, kv_heads) = [(4, 2), (3, 1), (3, 3)][n % 3];
-                check(gpu, Case { dtype, dim, heads, kv_heads, block_size, style, half, norms });
+                check(gpu, Case { dtype, dim, heads, kv_heads, block_size, style, half, norms, least_bytes });
                 n += 1;
             }
         }
@@ -180,7 +236,7 @@ fn store_values(gpu: &Gpu, dtype: CacheDtype, values: &[f32]) -> (Bytes, Slot) {
     let qkv: Vec<f32> = [&vec![1.0; 2 * values.len()], values].concat();
     let (d, step) = (put(gpu, &qkv), step(gpu, &work));
     let cache = Cache::new(gpu, shape).unwrap();
-    let store = Store { heads: 1, rope: 0, style: RopeStyle::Halves, query_norm: None, key_norm: None };
+    let store = Store { heads: 1, rope: None, query_norm: None, key_norm: None };
     kv::store(gpu, &d, &cache, Place { step: &step, group: 0, rows: 1, spans: 1 }, &store).unwrap();
     (Bytes::of(gpu, &cache), Slot { block: 1, head: 0, offset: 0, value: true })
 }
@@ -242,11 +298,11 @@ fn pairs(gpu: &Gpu, copies: &[(u32, u32)]) -> Memory {
 #[test]
 fn blocks_are_copied_read_and_written_whole() {
     in_every_order(|gpu| {
-        for (dtype, block_size, kv_heads) in [
-            (CacheDtype::F16, 16, 2),
-            (CacheDtype::Bf16, 5, 1),
-            (CacheDtype::Int8, 17, 1),
-            (CacheDtype::Fp8, 32, 3),
+        for (dtype, block_size, kv_heads, least_bytes) in [
+            (CacheDtype::F16, 16, 2, 0),
+            (CacheDtype::Bf16, 5, 1, 4004),
+            (CacheDtype::Int8, 17, 1, 0),
+            (CacheDtype::Fp8, 32, 3, 0),
         ] {
             let shape = CacheShape {
                 blocks: 7,
@@ -255,9 +311,9 @@ fn blocks_are_copied_read_and_written_whole() {
                 head_dim: 48,
                 dtype,
                 latent: None,
-                least_bytes: 0,
+                least_bytes,
             };
-            let len = shape.block_bytes();
+            let (len, own) = (paged::stride(&shape), shape.block_bytes());
             let cache = Cache::new(gpu, shape).unwrap();
             assert_eq!(Bytes::of(gpu, &cache).bytes, vec![0; 7 * len], "a cache begins as zeros");
             let mut wanted = Numbers::new(len as u64).bytes(7 * len);
@@ -273,12 +329,12 @@ fn blocks_are_copied_read_and_written_whole() {
             }
             assert_eq!(Bytes::of(gpu, &cache).bytes, wanted, "{shape:?}");
 
-            let mut by = gpu.pinned(len).unwrap();
-            let mut block = vec![0; len];
+            let mut by = gpu.pinned(own).unwrap();
+            let mut block = vec![0; own];
             kv::read_block(gpu, std::slice::from_ref(&cache), 6, &mut by, &mut block).unwrap();
-            assert_eq!(block, wanted[6 * len..]);
+            assert_eq!(block, wanted[6 * len..][..own]);
             kv::write_block(gpu, std::slice::from_ref(&cache), 5, &mut by, &block).unwrap();
-            wanted.copy_within(6 * len..7 * len, 5 * len);
+            wanted.copy_within(6 * len..6 * len + own, 5 * len);
             assert_eq!(Bytes::of(gpu, &cache).bytes, wanted, "{shape:?}");
         }
     });
@@ -286,23 +342,23 @@ fn blocks_are_copied_read_and_written_whole() {
 
 #[test]
 fn shapes_that_no_kernel_has_are_refused() {
-    in_every_order(|gpu| {
-        let shape = CacheShape {
-            blocks: 1,
-            block_size: 16,
-            kv_heads: 1,
-            head_dim: 64,
-            dtype: CacheDtype::F16,
-            latent: None,
-            least_bytes: 0,
-        };
-        for (bad, what) in [
-            (CacheShape { block_size: 257, ..shape }, "block_size of 1 to 256"),
-            (CacheShape { head_dim: 72, ..shape }, "multiple of 16"),
-            (CacheShape { head_dim: 528, ..shape }, "up to 512"),
-        ] {
-            let said = Cache::new(gpu, bad).err().unwrap();
-            assert!(said.0.contains(what), "{said}");
-        }
-    });
+    let shape = CacheShape {
+        blocks: 1,
+        block_size: 16,
+        kv_heads: 1,
+        head_dim: 64,
+        dtype: CacheDtype::F16,
+        latent: None,
+        least_bytes: 0,
+    };
+    for (bad, what) in [
+        (CacheShape { block_size: 257, ..shape }, "block_size of 1 to 256"),
+        (CacheShape { head_dim: 72, ..shape }, "multiple of 16"),
+        (CacheShape { head_dim: 528, ..shape }, "up to 512"),
+        (CacheShape { latent: Some(48), ..shape }, "latent"),
+        (CacheShape { dtype: CacheDtype::F32, ..shape }, "not of f32"),
+    ] {
+        let said = kv::check(&bad).unwrap_err();
+        assert!(said.0.contains(what), "{said}");
+    }
 }

@@ -3,9 +3,11 @@
 #![cfg(feature = "cuda")]
 #![allow(clippy::unwrap_used)]
 
+mod activations;
 mod blocks;
 mod decode;
 mod draw;
+mod elements;
 mod embed;
 mod engine;
 mod faults;
@@ -20,8 +22,13 @@ mod moe;
 mod mutations;
 mod paged;
 mod prefill;
+mod recurrent;
 mod rows;
 mod weights;
+
+#[path = "../golden/case.rs"]
+#[allow(dead_code)]
+mod case;
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,10 +1,11 @@
+use crate::activations::{ALL, gated as gate_of};
 use crate::blocks::matrix;
 use crate::harness::{Numbers, close, get, in_every_order, put, room};
-use glassbox::compute::Activation;
-use glassbox::compute::cuda::moe::{self, Experts, Groups, Of, Router, Score, Sorted};
+use glassbox::compute::cuda::moe::{self, Experts, Of, Router, Sorted, Up};
 use glassbox::compute::cuda::weights::FORMATS;
 use glassbox::compute::cuda::weights::Matrix;
 use glassbox::compute::cuda::{Gpu, Memory, gemm, gemv, rows};
+use glassbox::compute::{Activation, ExpertGroups, Score};
 use glassbox::weights::BlockFormat;
 use half::{bf16, f16};
 
@@ -23,6 +24,7 @@ fn routed(logits: &[f32], bias: Option<&[f32]>, router: &Router) -> (Vec<i32>, V
     };
     let keys: Vec<f64> = match bias {
         Some(bias) => scores.iter().zip(bias).map(|(score, bias)| score + f64::from(*bias)).collect(),
+        None if router.groups.is_some_and(|groups| groups.by_two) => scores.clone(),
         None => logits.iter().map(|x| f64::from(*x)).collect(),
     };
     // The best first, of equal ones the first.
@@ -35,10 +37,10 @@ fn routed(logits: &[f32], bias: Option<&[f32]>, router: &Router) -> (Vec<i32>, V
     let all = (0..router.experts).collect();
     let allowed = match router.groups {
         None => all,
-        Some(Groups { all: groups, chosen }) => {
+        Some(ExpertGroups { all: groups, chosen, by_two }) => {
             let size = router.experts / groups;
             let of_group = |keys: &[f64]| {
-                let order = best(keys, (0..size).collect(), if bias.is_some() { 2 } else { 1 });
+                let order = best(keys, (0..size).collect(), if by_two { 2 } else { 1 });
                 order.iter().map(|e| keys[*e]).sum::<f64>()
             };
             let of_groups: Vec<f64> = keys.chunks(size).map(of_group).collect();
@@ -112,9 +114,14 @@ fn groups_limit_the_choice() {
             let mut numbers = Numbers::new(experts as u64);
             let logits: Vec<f32> = numbers.units(6 * experts).iter().map(|x| x * 6.0).collect();
             let bias: Vec<f32> = numbers.units(experts).iter().map(|x| x * 0.3).collect();
-            let router = Router { groups: Some(Groups { all, chosen }), ..plain(experts, top) };
-            compare_routes(gpu, &logits, None, Router { renormalise: false, scale: 16.0, ..router });
-            compare_routes(gpu, &logits, Some(&bias), Router { score: Score::Sigmoid, scale: 2.5, ..router });
+            for by_two in [false, true] {
+                let groups = Some(ExpertGroups { all, chosen, by_two });
+                let router = Router { groups, ..plain(experts, top) };
+                let sigmoid = Router { score: Score::Sigmoid, scale: 2.5, ..router };
+                compare_routes(gpu, &logits, None, Router { renormalise: false, scale: 16.0, ..router });
+                compare_routes(gpu, &logits, Some(&bias), sigmoid);
+                compare_routes(gpu, &logits, None, sigmoid);
+            }
         }
     });
 }
@@ -126,7 +133,7 @@ fn of_equal_experts_the_first_is_taken() {
             let mut numbers = Numbers::new(9);
             let logits: Vec<f32> = (0..6 * experts).map(|_| numbers.below(3) as f32).collect();
             compare_routes(gpu, &logits, None, plain(experts, top));
-            let groups = Some(Groups { all: 4, chosen: 2 });
+            let groups = Some(ExpertGroups { all: 4, chosen: 2, by_two: false });
             compare_routes(
                 gpu,
                 &logits,
@@ -209,14 +216,6 @@ fn pairs_are_sorted_by_expert() {
 
 // ---- products ----
 
-fn silu(x: f64) -> f64 {
-    x / (1.0 + (-x).exp())
-}
-
-fn gelu(x: f64) -> f64 {
-    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
-}
-
 /// Tests are not optimised: iterators would take ten times as long.
 fn dot(w: &[f32], x: &[f32]) -> f64 {
     let (mut sum, mut i) = (0.0, 0);
@@ -231,19 +230,34 @@ fn dot(w: &[f32], x: &[f32]) -> f64 {
 struct Stack {
     matrix: Matrix,
     weights: Vec<f32>, // [experts, n, k]
+    bias: Vec<f32>,    // [experts, n]
+    held: Memory,
+    /// The bias is added.
+    biased: bool,
     n: usize,
     k: usize,
 }
 
 fn stack(gpu: &Gpu, format: BlockFormat, experts: usize, n: usize, k: usize) -> Stack {
     let (matrix, weights) = matrix(gpu, format, experts * n, k);
-    Stack { matrix, weights, n, k }
+    let bias: Vec<f32> = Numbers::new((n * k) as u64).units(experts * n).iter().map(|x| x * 0.2).collect();
+    let held = put(gpu, &bias);
+    Stack { matrix, weights, bias, held, biased: true, n, k }
 }
 
 impl Stack {
     fn times(&self, expert: i32, i: usize, x: &[f32]) -> f64 {
         let row = expert as usize * self.n + i;
-        dot(&self.weights[row * self.k..][..self.k], x)
+        let bias = if self.biased { f64::from(self.bias[row]) } else { 0.0 };
+        dot(&self.weights[row * self.k..][..self.k], x) + bias
+    }
+
+    fn bias(&self) -> Option<&Memory> {
+        self.biased.then_some(&self.held)
+    }
+
+    fn as_up(&self, activation: Activation) -> Up<'_> {
+        Up { weights: &self.matrix.parts[0], bias: self.bias(), activation }
     }
 }
 
@@ -265,8 +279,7 @@ fn product(
             let v = stack.times(*expert, i, x);
             *out = match gated {
                 None => v,
-                Some((up, Activation::Silu)) => silu(v) * up.times(*expert, i, x),
-                Some((up, Activation::GeluTanh)) => gelu(v) * up.times(*expert, i, x),
+                Some((up, activation)) => gate_of(v, up.times(*expert, i, x), activation),
             } as f32;
         }
     }
@@ -342,16 +355,19 @@ fn few_rows_read_their_experts() {
     in_every_order(|gpu| {
         for (i, format) in FORMATS.into_iter().enumerate() {
             let (n, k) = (11, if i % 2 == 0 { 512 } else { 1280 });
-            let (gate, up) = (stack(gpu, format, 4, n, k), stack(gpu, format, 4, n, k));
+            let biased = i % 3 > 0;
+            let gate = Stack { biased, ..stack(gpu, format, 4, n, k) };
+            let up = Stack { biased, ..stack(gpu, format, 4, n, k) };
             let ids = put(gpu, &IDS);
-            let activation = if i % 2 == 0 { Activation::Silu } else { Activation::GeluTanh };
+            let activation = ALL[i % 4];
             for (gated, of) in [(None, Of::Pairs), (Some((&up, activation)), Of::Rows(2))] {
                 let (count, per_row) = if matches!(of, Of::Pairs) { (6, 1) } else { (3, 2) };
                 let x: Vec<f32> = Numbers::new(7).units(count * k).iter().map(|x| x * 0.1).collect();
                 let ready = Ready::few(gpu, format, &x, k);
                 let experts = Experts {
                     weights: &gate.matrix.parts[0],
-                    gated: gated.map(|(up, activation)| (&up.matrix.parts[0], activation)),
+                    bias: gate.bias(),
+                    gated: gated.map(|(up, activation)| up.as_up(activation)),
                     n,
                 };
                 let out = put(gpu, &vec![0.5f32; 6 * n]);
@@ -364,8 +380,9 @@ fn few_rows_read_their_experts() {
     });
 }
 
-/// Weights in blocks are f16 when they are multiplied: 2^-11 of scale and of minimum, at random.
-const HALVES: f32 = 1e-3;
+/// Weights in blocks are f16 when they are multiplied: 2^-11 of scale and of minimum, at random; a gate's is
+/// off times what it opens, and what it opens is off.
+const HALVES: f32 = 2e-3;
 
 /// Experts with no rows, with one, with more than a tile; outputs that are no multiple of a tile's; pairs
 /// without an expert; more tiles launched than there are.
@@ -374,21 +391,24 @@ fn many_rows_share_their_experts() {
     in_every_order(|gpu| {
         for (i, format) in FORMATS.into_iter().skip(1).enumerate() {
             let (n, k, top, rows, experts) = (70, 256, 2, 12, 4);
-            let (gate, up) = (stack(gpu, format, experts, n, k), stack(gpu, format, experts, n, k));
+            let biased = i % 2 > 0;
+            let gate = Stack { biased, ..stack(gpu, format, experts, n, k) };
+            let up = Stack { biased, ..stack(gpu, format, experts, n, k) };
             let ids: Vec<i32> =
                 (0..rows * top).map(|p| if p == 5 { 1 } else { [3, 0, 3, -1, 3][p % 5] }).collect();
             let tile = moe::TILES[i % 2];
             let sorted = Sorted::new(gpu, rows + 3, (top, experts), tile).unwrap();
             let d = put(gpu, &ids);
             moe::sort(gpu, &sorted, &d, rows).unwrap();
-            let activation = if i % 3 == 0 { Activation::Silu } else { Activation::GeluTanh };
+            let activation = ALL[i % 4];
             for (gated, of) in [(None, Of::Pairs), (Some((&up, activation)), Of::Rows(top))] {
                 let (count, per_row) = if matches!(of, Of::Pairs) { (rows * top, 1) } else { (rows, top) };
                 let x: Vec<f32> = Numbers::new(7).units(count * k).iter().map(|x| x * 0.1).collect();
                 let ready = Ready::many(gpu, format, &x, k);
                 let experts = Experts {
                     weights: &gate.matrix.parts[0],
-                    gated: gated.map(|(up, activation)| (&up.matrix.parts[0], activation)),
+                    bias: gate.bias(),
+                    gated: gated.map(|(up, activation)| up.as_up(activation)),
                     n,
                 };
                 let out = put(gpu, &vec![0.5f32; rows * top * n]);
@@ -443,10 +463,11 @@ fn a_layer_is_routed_multiplied_and_added_up() {
             let (inner, y) = (room::<f32>(gpu, pairs * narrow), room::<f32>(gpu, pairs * wide));
             let gated = Experts {
                 weights: &gate.matrix.parts[0],
-                gated: Some((&up.matrix.parts[0], Activation::Silu)),
+                bias: gate.bias(),
+                gated: Some(up.as_up(Activation::Silu)),
                 n: narrow,
             };
-            let last = Experts { weights: &down.matrix.parts[0], gated: None, n: wide };
+            let last = Experts { weights: &down.matrix.parts[0], bias: down.bias(), gated: None, n: wide };
 
             let out = put(gpu, &before);
             let ready = Ready::few(gpu, format, &x, wide);
@@ -480,7 +501,7 @@ fn what_is_no_number_stays_with_its_row() {
     in_every_order(|gpu| {
         let (n, k, rows) = (11, 256, 3);
         let stack = stack(gpu, BlockFormat::Q4_K, 2, n, k);
-        let experts = Experts { weights: &stack.matrix.parts[0], gated: None, n };
+        let experts = Experts { weights: &stack.matrix.parts[0], bias: None, gated: None, n };
         let mut x = Numbers::new(7).units(rows * k);
         x[k + 40] = f32::NAN;
         let ids = put(gpu, &[1, 1, 1]);

@@ -40,12 +40,12 @@ pub struct Slot {
 impl Bytes {
     /// Nothing in it is a number.
     pub fn poisoned(shape: CacheShape) -> Self {
-        Self { shape, bytes: vec![0xff; shape.blocks * shape.block_bytes()] }
+        Self { shape, bytes: vec![0xff; shape.blocks * stride(&shape)] }
     }
 
     pub fn of(gpu: &Gpu, cache: &Cache) -> Self {
         let shape = cache.shape();
-        Self { shape, bytes: get(gpu, cache.memory(), shape.blocks * shape.block_bytes()) }
+        Self { shape, bytes: get(gpu, cache.memory(), shape.blocks * stride(&shape)) }
     }
 
     /// On the device, and nothing behind it.
@@ -56,7 +56,7 @@ impl Bytes {
     }
 
     fn part(&self, slot: Slot) -> usize {
-        (slot.block * self.shape.kv_heads + slot.head) * self.shape.part_bytes()
+        slot.block * stride(&self.shape) + slot.head * self.shape.part_bytes()
     }
 
     /// Where the elements lie.
@@ -87,6 +87,7 @@ impl Bytes {
             CacheDtype::Bf16 => bytes.chunks_exact(2).map(|b| bf16::from_bits(two(b)).to_f32()).collect(),
             CacheDtype::Int8 => bytes.iter().map(|b| f32::from(*b as i8) * scale).collect(),
             CacheDtype::Fp8 => bytes.iter().map(|b| e4m3(*b) * scale).collect(),
+            CacheDtype::F32 => panic!("no cache is of it"),
         }
     }
 
@@ -98,12 +99,21 @@ impl Bytes {
             CacheDtype::Bf16 => x.iter().flat_map(|x| bf16::from_f32(*x).to_bits().to_ne_bytes()).collect(),
             CacheDtype::Int8 => x.iter().map(|x| (x / scale).round_ties_even() as i8 as u8).collect(),
             CacheDtype::Fp8 => x.iter().map(|x| to_e4m3(x / scale)).collect(),
+            CacheDtype::F32 => panic!("no cache is of it"),
         };
         let at = self.elements(slot);
         self.bytes[at].copy_from_slice(&bytes);
         if let Some(at) = self.scale(slot) {
             self.bytes[at].copy_from_slice(bytes_of(&[scale]));
         }
+    }
+}
+
+/// From one block to the next: longer ones begin at multiples of 16.
+pub fn stride(shape: &CacheShape) -> usize {
+    match shape.kv_heads * shape.part_bytes() {
+        own if own < shape.least_bytes => shape.least_bytes.next_multiple_of(16),
+        own => own,
     }
 }
 

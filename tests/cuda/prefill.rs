@@ -104,7 +104,12 @@ impl Made {
             head_dim: case.dim,
             dtype: case.dtype,
             latent: None,
-            least_bytes: 0,
+            // Longer than what is in them, where heads are shared by two.
+            least_bytes: if case.heads == 2 * case.kv_heads {
+                20 + 4 * size * 4 * case.dim * case.kv_heads
+            } else {
+                0
+            },
         });
         let mut free: Vec<u32> = (1..=blocks as u32).collect();
         let mut numbers = Numbers::new(5);
@@ -132,7 +137,7 @@ impl Made {
             }
             // Blocks that the window has left behind are gone, and what they held is poison.
             for entry in &mut table[..case.first_seen(*start) / size] {
-                let bytes = cache.shape.block_bytes();
+                let bytes = paged::stride(&cache.shape);
                 cache.bytes[*entry as usize * bytes..][..bytes].fill(0xff);
                 *entry = 0;
             }

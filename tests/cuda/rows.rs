@@ -1,67 +1,106 @@
 use crate::harness::{Numbers, close, get, in_every_order, put, room};
 use glassbox::compute::cuda::rows::{self, Norm, Rows};
+use glassbox::compute::{Columns, NormKind};
 use half::{bf16, f16};
 
 /// Sums in another order than the twin's, in f32.
 const SUMS: f32 = 2e-6;
 const EPS: f32 = 1e-5;
 
+/// What rows are normalised by, on the host.
+struct By {
+    weight: Vec<f32>,
+    bias: Option<Vec<f32>>,
+    kind: NormKind,
+}
+
 /// The twin of every kernel's first half.
-fn normed(x: &[f32], weight: Option<&[f32]>) -> Vec<f32> {
-    let Some(weight) = weight else { return x.to_vec() };
+fn normed(x: &[f32], by: Option<&By>) -> Vec<f32> {
+    let Some(By { weight, bias, kind }) = by else { return x.to_vec() };
     let n = weight.len();
     let row = |x: &[f32]| {
-        let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / n as f64;
-        let scale = 1.0 / (mean + f64::from(EPS)).sqrt();
-        x.iter().zip(weight).map(|(x, w)| (f64::from(*x) * scale * f64::from(*w)) as f32).collect::<Vec<_>>()
+        let x: Vec<f64> = x.iter().map(|x| f64::from(*x)).collect();
+        let mean = if *kind == NormKind::Layer { x.iter().sum::<f64>() / n as f64 } else { 0.0 };
+        let square = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n as f64;
+        let scale = 1.0 / (square + f64::from(EPS)).sqrt();
+        let bias = |i: usize| bias.as_ref().map_or(0.0, |bias| f64::from(bias[i]));
+        let one = |(i, x): (usize, f64)| ((x - mean) * scale * f64::from(weight[i]) + bias(i)) as f32;
+        x.into_iter().enumerate().map(one).collect::<Vec<_>>()
     };
     x.chunks_exact(n).flat_map(row).collect()
 }
 
-/// Rows as narrow as a warp, as wide as no power of two, wider than a block; with and without a norm.
+/// Rows as narrow as a warp, as wide as no power of two, wider than a block; with every norm and none. Rows
+/// lie beside zero: a mean that is not taken off shows.
 const WIDTHS: [usize; 4] = [32, 96, 576, 1056];
 const ROWS: usize = 3;
 
-fn each(test: impl Fn(&glassbox::compute::cuda::Gpu, &[f32], Option<&[f32]>, usize)) {
+fn each(test: impl Fn(&glassbox::compute::cuda::Gpu, &[f32], Option<&By>, usize)) {
     in_every_order(|gpu| {
-        for n in WIDTHS {
+        for (i, n) in WIDTHS.into_iter().enumerate() {
             let mut numbers = Numbers::new(n as u64);
-            let (x, weight) = (numbers.units(ROWS * n), numbers.units(n));
+            let x: Vec<f32> = numbers.units(ROWS * n).iter().map(|x| x + 0.3).collect();
+            let (weight, bias) = (numbers.units(n), numbers.units(n));
             test(gpu, &x, None, n);
-            test(gpu, &x, Some(&weight), n);
+            for (kind, with) in [(NormKind::Rms, i % 2 == 0), (NormKind::Layer, i % 2 == 1)] {
+                let bias = with.then(|| bias.clone());
+                test(gpu, &x, Some(&By { weight: weight.clone(), bias, kind }), n);
+            }
         }
     });
 }
 
 macro_rules! norm {
-    ($gpu:expr, $weight:expr, $held:ident) => {{
-        $held = $weight.map(|weight| put($gpu, weight));
-        $held.as_ref().map(|weight| Norm { weight, eps: EPS })
+    ($gpu:expr, $by:expr, $held:ident) => {{
+        $held = $by.map(|by| (put($gpu, &by.weight), by.bias.as_ref().map(|bias| put($gpu, bias)), by.kind));
+        $held.as_ref().map(|(weight, bias, kind)| Norm { weight, bias: bias.as_ref(), eps: EPS, kind: *kind })
     }};
 }
 
 #[test]
 fn rows_are_normalised() {
-    each(|gpu, x, weight, n| {
+    each(|gpu, x, by, n| {
         let held;
-        let norm = norm!(gpu, weight, held);
+        let norm = norm!(gpu, by, held);
         let (d, out) = (put(gpu, x), room::<f32>(gpu, x.len()));
         rows::norm(gpu, &out, &d, ROWS, n, norm).unwrap();
-        close("norm", &get(gpu, &out, x.len()), &normed(x, weight), SUMS);
+        close("norm", &get(gpu, &out, x.len()), &normed(x, by), SUMS);
         rows::norm(gpu, &d, &d, ROWS, n, norm).unwrap();
-        close("norm in place", &get(gpu, &d, x.len()), &normed(x, weight), SUMS);
+        close("norm in place", &get(gpu, &d, x.len()), &normed(x, by), SUMS);
+    });
+}
+
+/// Queries of all heads together, keys and values beside them.
+#[test]
+fn columns_are_normalised_alone() {
+    in_every_order(|gpu| {
+        let columns = Columns { first: 40, len: 96, stride: 200 };
+        let mut numbers = Numbers::new(8);
+        let x = numbers.units(ROWS * columns.stride);
+        let by = Some(By { weight: numbers.units(columns.len), bias: None, kind: NormKind::Rms });
+        let held;
+        let norm = norm!(gpu, by.as_ref(), held);
+        let d = put(gpu, &x);
+        rows::norm_columns(gpu, &d, ROWS, columns, norm.unwrap()).unwrap();
+        let mut wanted = x;
+        for row in wanted.chunks_exact_mut(columns.stride) {
+            let at = &mut row[columns.first..][..columns.len];
+            let normed = normed(at, by.as_ref());
+            at.copy_from_slice(&normed);
+        }
+        close("columns", &get(gpu, &d, wanted.len()), &wanted, SUMS);
     });
 }
 
 #[test]
 fn rows_are_added() {
-    each(|gpu, x, weight, n| {
+    each(|gpu, x, by, n| {
         let held;
-        let norm = norm!(gpu, weight, held);
+        let norm = norm!(gpu, by, held);
         let y: Vec<f32> = x.iter().rev().copied().collect();
         let (d, e) = (put(gpu, x), put(gpu, &y));
         rows::add(gpu, &d, &e, ROWS, n, norm).unwrap();
-        let wanted: Vec<f32> = x.iter().zip(normed(&y, weight)).map(|(x, y)| x + y).collect();
+        let wanted: Vec<f32> = x.iter().zip(normed(&y, by)).map(|(x, y)| x + y).collect();
         close("add", &get(gpu, &d, x.len()), &wanted, SUMS);
     });
 }
@@ -69,16 +108,16 @@ fn rows_are_added() {
 /// Rounding may go the other way where the twin's value lies on the edge: one step of the scale.
 #[test]
 fn bytes_come_with_their_scale_and_sum() {
-    each(|gpu, x, weight, n| {
+    each(|gpu, x, by, n| {
         let held;
-        let norm = norm!(gpu, weight, held);
+        let norm = norm!(gpu, by, held);
         let mut x = x.to_vec();
         x[..32].fill(0.0);
         let d = put(gpu, &x);
         let (q, ds) = (room::<i8>(gpu, x.len()), room::<[f32; 2]>(gpu, x.len() / 32));
         rows::to_bytes(gpu, (&q, &ds), &d, ROWS, n, norm).unwrap();
         let (q, ds): (Vec<i8>, Vec<[f32; 2]>) = (get(gpu, &q, x.len()), get(gpu, &ds, x.len() / 32));
-        let wanted = normed(&x, weight);
+        let wanted = normed(&x, by);
         for ((q, [scale, sum]), wanted) in q.chunks_exact(32).zip(ds).zip(wanted.chunks_exact(32)) {
             let most = wanted.iter().fold(0.0f32, |most, x| most.max(x.abs()));
             assert!((scale - most / 127.0).abs() <= SUMS * most, "scale {scale} for {most}");
@@ -93,21 +132,18 @@ fn bytes_come_with_their_scale_and_sum() {
 
 #[test]
 fn halves_keep_their_range_by_a_scale_of_each_row() {
-    each(|gpu, x, weight, n| {
+    each(|gpu, x, by, n| {
         let held;
-        let norm = norm!(gpu, weight, held);
+        let norm = norm!(gpu, by, held);
         // Without a norm the first row is far beyond f16 and the third far below; the second is nothing.
         let mut x = x.to_vec();
         x[n - 1] *= 60.0; // beyond all others: the scale is the row's, not each warp's
         x[n..2 * n].fill(0.0);
-        if weight.is_none() {
+        if by.is_none() {
             x[..n].iter_mut().for_each(|x| *x *= 1e30);
             x[2 * n..].iter_mut().for_each(|x| *x *= 1e-30);
         }
-        let wanted = match weight {
-            Some(_) => normed(&x, weight),
-            None => x.clone(),
-        };
+        let wanted = normed(&x, by);
         let d = put(gpu, &x);
         let (h, scale) = (room::<f16>(gpu, x.len()), room::<f32>(gpu, ROWS));
         rows::to_f16(gpu, (&h, &scale), &d, ROWS, n, norm).unwrap();

@@ -1,6 +1,6 @@
 //! A model that prompts are put through, in one pass or in many.
 
-use super::support::{Driven, isa, logits, own_blocks, run};
+use super::support::{Driven, batch, isa, logits, own_blocks, run_batch};
 use glassbox::compute::cpu::Cpu;
 use glassbox::model::{self, LoadOptions, Outputs, Runner};
 use glassbox::protocol::KvCacheDtype;
@@ -38,7 +38,11 @@ impl Model {
     /// One pass; logits after every token of every part, part after part.
     pub fn pass(&mut self, parts: &[Part]) -> Vec<Rows> {
         let driven: Vec<Driven> = parts.iter().enumerate().map(|(i, part)| self.driven(i, part)).collect();
-        let mut all = logits(&run(&mut *self.runner, &driven, self.vocab), self.vocab).into_iter();
+        let mut batch = batch(&driven);
+        // The sequence as it will be in the end.
+        batch.rows.iter_mut().zip(parts).for_each(|(row, part)| row.rope_len = part.tokens.len());
+        let sampled = run_batch(&mut *self.runner, &batch, self.vocab);
+        let mut all = logits(&sampled, self.vocab).into_iter();
         parts.iter().map(|part| all.by_ref().take(part.end - part.start).collect()).collect()
     }
 

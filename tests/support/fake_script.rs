@@ -41,6 +41,7 @@ pub fn model_info() -> ModelInfo {
         kv_blocks: BLOCKS,
         block_size: BLOCK,
         kv_bytes_per_token: 23_040,
+        state_bytes: 0,
         weights_bytes: 96_400_000,
         load_ms: 212.0,
     }

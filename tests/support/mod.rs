@@ -55,6 +55,7 @@ pub fn batch(rows: &[Driven]) -> Batch {
             seq: SeqId { request: RequestId(row.seq), choice: 0 },
             tokens: tokens..batch.tokens.len(),
             start: row.start,
+            rope_len: 0,
             blocks: blocks..batch.blocks.len(),
             outputs: row.outputs,
         });
@@ -64,8 +65,12 @@ pub fn batch(rows: &[Driven]) -> Batch {
 
 /// Runs a batch; each output's `top` likeliest tokens with their logits.
 pub fn run(runner: &mut dyn Runner, rows: &[Driven], top: usize) -> Vec<Sampled> {
+    run_batch(runner, &batch(rows), top)
+}
+
+pub fn run_batch(runner: &mut dyn Runner, batch: &Batch, top: usize) -> Vec<Sampled> {
     let params = SamplingParams { temperature: 0.0, ..Default::default() };
-    let launched = runner.launch(&batch(rows)).unwrap();
+    let launched = runner.launch(batch).unwrap();
     let phrases = Phrases::default();
     let row = |seq| SampleRow {
         seq,

@@ -2,9 +2,11 @@
 //! threads or the parts of a matrix change.
 #![allow(clippy::unwrap_used)]
 
+use super::activation::tests::{ACTIVATIONS, gated_twin};
+use super::norm;
 use super::tests::{Random, as_bytes, dot, file, random_blocks, rows_of};
 use super::*;
-use crate::compute::{Activation, NormKind};
+use crate::compute::NormKind;
 use crate::weights::BlockFormat;
 use proptest::prelude::*;
 
@@ -21,12 +23,18 @@ struct Case {
     seed: u64,
 }
 
+/// One of the four kinds.
+fn norm_of(seed: u64, [weight, bias]: &[Vec<f32>; 2]) -> Norm<'_, Cpu> {
+    let kind = if seed.is_multiple_of(2) { NormKind::Rms } else { NormKind::Layer };
+    Norm { weight, bias: (seed / 2).is_multiple_of(2).then_some(bias), eps: 1e-5, kind }
+}
+
 /// The same numbers for every instruction set and number of threads.
 struct Numbers {
     file: Checkpoint,
     weights: Vec<Vec<f32>>,
     x: Vec<f32>,
-    norm: Vec<f32>,
+    norm: [Vec<f32>; 2],
     bias: Vec<f32>,
     /// What a product is added to.
     before: Vec<f32>,
@@ -76,7 +84,7 @@ impl Numbers {
             weights: rows_of(format, &blocks, rows, cols),
             file: file(format, rows, cols, blocks),
             x,
-            norm: random.reals(cols),
+            norm: [0; 2].map(|_| random.reals(cols)),
             bias: random.reals(rows),
             before: random.reals(tokens * rows),
         }
@@ -88,8 +96,7 @@ impl Numbers {
         let w = cpu.matrix(&[self.file.tensor("w").unwrap()]).unwrap();
         let x = self.x[which.start * case.cols..which.end * case.cols].to_vec();
         let mut out = self.before[which.start * case.rows..which.end * case.rows].to_vec();
-        let norm =
-            case.norm.then_some(Norm { weight: &self.norm, bias: None, eps: 1e-5, kind: NormKind::Rms });
+        let norm = case.norm.then(|| norm_of(case.seed, &self.norm));
         let bias = case.bias.then_some(&self.bias);
         let write = if case.add { Write::Add { bias } } else { Write::Store { bias } };
         cpu.project(&mut out, &x, which.len(), norm, &w, write).unwrap();
@@ -102,7 +109,7 @@ impl Numbers {
         let ready = |x: &[f32]| {
             let mut ready = x.to_vec();
             if case.norm {
-                rows::rms_norm(isa, &mut ready, x, &self.norm, 1e-5);
+                norm::normalise(isa, &mut ready, x, norm_of(case.seed, &self.norm).into());
             }
             match case.format.block_len() {
                 1 => ready.iter().map(|x| f64::from(*x)).collect(),
@@ -220,14 +227,13 @@ proptest! {
         formats in prop::array::uniform2(prop::sample::select(super::FORMATS.to_vec())),
         rows in 1..70usize,
         tokens in 1..=20usize,
-        flags: [bool; 3],
+        [normed, biased]: [bool; 2],
+        activation in prop::sample::select(ACTIVATIONS.to_vec()),
         seed: u32,
     ) {
-        let [normed, biased, silu] = flags;
         let (cols, mut random) = (256, Random(u64::from(seed)));
-        let (x, norm) = (random.reals(tokens * cols), random.reals(cols));
+        let (x, norm) = (random.reals(tokens * cols), [0; 2].map(|_| random.reals(cols)));
         let biases = [random.reals(rows), random.reals(rows)];
-        let activation = if silu { Activation::Silu } else { Activation::GeluTanh };
         let files = formats
             .map(|f| file(f, rows, cols, random_blocks(f, rows * cols / f.block_len(), &mut random)));
         for isa in Isa::available() {
@@ -235,7 +241,7 @@ proptest! {
                 let mut cpu = Cpu::with_isa(Some(threads), isa);
                 let [gate, up] = [0, 1].map(|i| cpu.matrix(&[files[i].tensor("w").unwrap()]).unwrap());
                 let x = x[which.start * cols..which.end * cols].to_vec();
-                let norm = || normed.then_some(Norm { weight: &norm, bias: None, eps: 1e-5, kind: NormKind::Rms });
+                let norm = || normed.then(|| norm_of(u64::from(seed), &norm));
                 let [gate_bias, up_bias] = [0, 1].map(|i| biased.then_some(&biases[i]));
                 let mut out = vec![f32::NAN; which.len() * rows];
                 let op = Gate { gate: &gate, up: &up, gate_bias, up_bias, activation };
@@ -249,14 +255,9 @@ proptest! {
             };
             let (out, [gates, ups]) = run(1, 0..tokens);
             for ((ours, g), u) in out.iter().zip(&gates).zip(&ups) {
-                let (g, u) = (f64::from(*g), f64::from(*u));
-                let activated = match activation {
-                    Activation::Silu => g / (1.0 + (-g).exp()),
-                    Activation::GeluTanh => 0.5 * g * (1.0 + (0.797_884_560_8 * (g + 0.044715 * g.powi(3))).tanh()),
-                };
-                // Of the exponential, whose argument is rounded: an error that grows with it.
-                let most = 1e-6 * (1.0 + g.abs()) * (activated * u).abs() + 1e-9;
-                prop_assert!((f64::from(*ours) - activated * u).abs() <= most, "{isa}: {ours} for {g}, {u}");
+                let (expected, most) = gated_twin(activation, f64::from(*g), f64::from(*u));
+                let error = (f64::from(*ours) - expected).abs();
+                prop_assert!(error <= 2.0 * most + 1e-7, "{isa}: {ours} for {g}, {u}");
             }
             prop_assert!(run(3, 0..tokens).0 == out, "{isa}, 3 threads");
             let one = seed as usize % tokens;

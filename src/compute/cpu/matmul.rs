@@ -7,6 +7,7 @@
 //! [`Panel`], which stays in the first-level cache while group after group is multiplied with it. The sums
 //! of 16 rows by [`Simd::TOKENS`] tokens are held in registers.
 
+use super::activation;
 use super::format::{Layout, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, TILE, tile_bytes};
 use super::rows::{Group, Quantized};
 use super::simd::{Simd, simd_fn};
@@ -437,18 +438,7 @@ unsafe fn gate_kernel<S: Simd>(activation: Activation, gate: &mut [Sums], up: &[
         // SAFETY: both rows hold 16 numbers.
         unsafe {
             let (g, u) = (S::load(gate.as_ptr()), S::load(up.as_ptr()));
-            // Both are x * sigmoid(k(x)): tanh(z) = 2 sigmoid(2z) - 1.
-            let inner = match activation {
-                Activation::Gelu | Activation::ClampedSwiglu => todo!(),
-                Activation::Silu => g,
-                Activation::GeluTanh => {
-                    let cubic = S::mul(S::mul(g, g), S::splat(0.044_715));
-                    S::mul(S::mul(g, S::add(cubic, S::splat(1.0))), S::splat(1.595_769))
-                }
-            };
-            let e = S::exp(S::sub(S::splat(0.0), inner));
-            let activated = S::div(g, S::add(S::splat(1.0), e));
-            S::store(gate.as_mut_ptr(), S::mul(activated, u));
+            S::store(gate.as_mut_ptr(), activation::gated::<S>(activation, g, u));
         }
     }
 }

@@ -1,13 +1,17 @@
 //! The CPU: own threads, weights repacked for the widest instructions there are.
 
+mod activation;
 mod arena;
 mod attend;
 mod attention;
 mod cache;
+mod columns;
 mod format;
+mod latent;
 mod limits;
 mod matmul;
 mod matrix;
+mod norm;
 mod pin;
 mod pool;
 mod project;
@@ -15,11 +19,14 @@ mod recurrent;
 mod rows;
 mod shared;
 mod simd;
+mod table;
 
 #[cfg(test)]
 mod attention_tests;
 #[cfg(test)]
 mod kernel_tests;
+#[cfg(test)]
+mod row_tests;
 #[cfg(test)]
 mod tests;
 
@@ -35,12 +42,12 @@ use self::matrix::Matrix;
 use self::pool::Pool;
 use self::project::Bench;
 use self::rows::Quantized;
+use self::table::Table;
 use crate::compute::{
     Activation, AttentionSpec, Backend, By, CacheShape, Columns, Convolution, DeltaRule, Device, DeviceError,
     Experts, Gate, HeadColumns, MatrixSize, Meter, Norm, Result, Routing, Scan, Span, State, Write,
 };
-use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo, decode};
-use std::borrow::Cow;
+use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo};
 use std::ops::Range;
 
 pub struct Cpu {
@@ -57,14 +64,6 @@ pub struct Cpu {
     recurrent: Vec<recurrent::Bench>,
     partials: Vec<f32>,
     pieces: Vec<attend::Piece>,
-}
-
-/// Rows of the embedding matrix are decoded from the file's own bytes as they are asked for.
-pub struct Table {
-    file: Checkpoint,
-    info: TensorInfo,
-    /// Where no file has it as it is.
-    made: Option<Vec<u8>>,
 }
 
 impl Cpu {
@@ -128,12 +127,7 @@ impl Backend for Cpu {
     }
 
     fn table(&mut self, file: &Checkpoint, tensor: &str) -> Result<Table> {
-        let info = file.require_info(tensor).map_err(|e| DeviceError(e.to_string()))?;
-        let made = match file.tensor(tensor).map_err(|e| DeviceError(e.to_string()))?.data {
-            Cow::Borrowed(_) => None,
-            Cow::Owned(blocks) => Some(blocks),
-        };
-        Ok(Table { file: file.clone(), info: info.clone(), made })
+        Table::new(file, tensor)
     }
 
     fn cache(&mut self, shape: CacheShape) -> Result<Cache> {
@@ -143,13 +137,9 @@ impl Backend for Cpu {
     fn embed(&mut self, out: &mut Vec<f32>, table: &Table, tokens: &[u32], scale: f32) -> Result<()> {
         // Every forward pass begins here. Loading does not: whoever is started meanwhile stays free.
         self.pool.pin_caller()?;
-        let Table { file, info, made } = table;
-        let read = made.is_none().then(|| file.tensor(&info.name)).transpose();
-        let read = read.map_err(|e| DeviceError(e.to_string()))?;
-        let data = made.as_deref().or(read.as_ref().map(|tensor| &*tensor.data)).unwrap_or_default();
-        let (cols, format, row_bytes) = (info.dims[0], info.format, info.row_bytes());
-        for (token, out) in tokens.iter().zip(out.chunks_exact_mut(cols)) {
-            decode(format, &data[*token as usize * row_bytes..][..row_bytes], out);
+        let rows = table.rows()?;
+        for (token, out) in tokens.iter().zip(out.chunks_exact_mut(rows.columns())) {
+            rows.decode(*token as usize, out)?;
             if scale != 1.0 {
                 out.iter_mut().for_each(|x| *x *= scale);
             }
@@ -185,44 +175,58 @@ impl Backend for Cpu {
     }
 
     fn add(&mut self, x: &mut Vec<f32>, y: &Vec<f32>, len: usize, scale: f32) -> Result<()> {
-        assert!(scale == 1.0, "todo");
-        rows::add(self.isa, &mut x[..len], &y[..len]);
+        self.add_scaled(&mut x[..len], &y[..len], scale);
         Ok(())
     }
 
     fn normalise(&mut self, out: &mut Vec<f32>, x: &Vec<f32>, rows: usize, norm: Norm<Self>) -> Result<()> {
-        todo!()
+        self.normalise_rows(out, x, rows, norm);
+        Ok(())
     }
 
     fn activate(&mut self, x: &mut Vec<f32>, len: usize, activation: Activation) -> Result<()> {
-        todo!()
+        if activation == Activation::ClampedSwiglu {
+            return Err(DeviceError("a clamped SwiGLU has two sides: it is for gates".into()));
+        }
+        self.activate_all(&mut x[..len], activation);
+        Ok(())
     }
 
     fn scale(&mut self, x: &mut Vec<f32>, len: usize, scale: f32, cap: Option<f32>) -> Result<()> {
-        todo!()
+        self.scale_all(&mut x[..len], scale, cap);
+        Ok(())
     }
 
     fn copy_columns(
         &mut self,
-        out: (&mut Vec<f32>, Columns),
-        x: (&Vec<f32>, Columns),
+        (out, to): (&mut Vec<f32>, Columns),
+        (x, from): (&Vec<f32>, Columns),
         rows: usize,
     ) -> Result<()> {
-        todo!()
+        columns::copy((out, to), (x, from), rows);
+        Ok(())
     }
 
     fn multiply_columns(
         &mut self,
-        x: (&mut Vec<f32>, Columns),
-        gate: (&Vec<f32>, Columns),
+        (x, at): (&mut Vec<f32>, Columns),
+        (gate, from): (&Vec<f32>, Columns),
         rows: usize,
         by: By,
     ) -> Result<()> {
-        todo!()
+        columns::multiply(self.isa, (x, at), (gate, from), rows, by);
+        Ok(())
     }
 
     fn add_positions(&mut self, x: &mut Vec<f32>, table: &Table, spans: &[Span]) -> Result<()> {
-        todo!()
+        let rows = table.rows()?;
+        let cols = rows.columns();
+        let mut learned = vec![0.0; cols];
+        for (row, position) in spans.iter().flat_map(|s| (0..s.len).map(|i| (s.first + i, s.start + i))) {
+            rows.decode(position, &mut learned)?;
+            rows::add(self.isa, &mut x[row * cols..][..cols], &learned, 1.0);
+        }
+        Ok(())
     }
 
     fn project_heads(
@@ -288,8 +292,8 @@ impl Backend for Cpu {
         self.floats.resize(cols.max(self.floats.len()), 0.0);
         let scratch = &mut self.floats[..cols];
         for (x, y) in x.chunks_exact_mut(cols).zip(y.chunks_exact(cols)).take(rows) {
-            rows::rms_norm(self.isa, scratch, y, norm.weight, norm.eps);
-            rows::add(self.isa, x, scratch);
+            norm::normalise(self.isa, scratch, y, norm.into());
+            rows::add(self.isa, x, scratch, 1.0);
         }
         Ok(())
     }

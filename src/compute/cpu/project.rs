@@ -5,6 +5,7 @@ use super::Isa;
 use super::format::TILE;
 use super::matmul::{self, Panel, Sums, Tokens};
 use super::matrix::{Matrix, Tile};
+use super::norm;
 use super::rows;
 use super::shared::Slots;
 use super::simd;
@@ -48,7 +49,7 @@ impl Cpu {
             if let Some(norm) = &norm {
                 // SAFETY: every row is made ready once, and rows do not overlap.
                 let out = unsafe { floats.take(row * cols..(row + 1) * cols) };
-                rows::rms_norm(isa, out, source, norm.weight, norm.eps);
+                norm::normalise(isa, out, source, (*norm).into());
                 source = out;
             }
             if wants_bytes {
@@ -61,6 +62,21 @@ impl Cpu {
             self.pool.run(rows, |row, _| ready(row));
         }
         prepared
+    }
+
+    pub(super) fn normalise_rows(&self, out: &mut [f32], x: &[f32], rows: usize, norm: Norm<Self>) {
+        let (isa, cols) = (self.isa, norm.weight.len());
+        let out = Slots::new(out);
+        let one = |row: usize| {
+            let at = row * cols..(row + 1) * cols;
+            // SAFETY: rows do not overlap.
+            norm::normalise(isa, unsafe { out.take(at.clone()) }, &x[at], norm.into());
+        };
+        if rows * cols <= ALONE {
+            (0..rows).for_each(one);
+        } else {
+            self.pool.run(rows, |row, _| one(row));
+        }
     }
 
     /// `out[t] (=|+=) w x[t] (+ bias)`

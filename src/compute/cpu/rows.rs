@@ -1,4 +1,4 @@
-//! Operations on one token's row: normalisation, activations to bytes, rotary embedding.
+//! Operations on one token's row: activations to bytes, sums, rotary embedding.
 
 use super::shared::Slots;
 use super::simd::{Isa, Simd, simd_fn};
@@ -157,49 +157,15 @@ unsafe fn quantize_kernel<S: Simd>(x: &[f32], row: usize, rows: &QuantizedRows) 
 }
 
 simd_fn! {
-    /// Root mean square normalisation (Zhang and Sennrich 2019): `out = x / sqrt(mean(x^2) + eps) * weight`.
-    pub(super) fn rms_norm(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) = rms_norm_kernel;
+    /// `x += y * scale`
+    pub(super) fn add(x: &mut [f32], y: &[f32], scale: f32) = add_kernel;
 }
 
-unsafe fn rms_norm_kernel<S: Simd>(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) {
-    assert!(out.len() == x.len() && weight.len() == x.len());
-    let whole = x.len() / 16 * 16;
-    // SAFETY: every access lies below `whole + 16 <= len` of slices of one length.
-    unsafe {
-        let mut squares = S::splat(0.0);
-        for i in (0..whole).step_by(16) {
-            let v = S::load(x.as_ptr().add(i));
-            squares = S::fma(v, v, squares);
-        }
-        let rest: f32 = x[whole..].iter().map(|v| v * v).sum();
-        let scale = 1.0 / ((S::sum(squares) + rest) / x.len() as f32 + eps).sqrt();
-        for i in (0..whole).step_by(16) {
-            let v = S::mul(S::load(x.as_ptr().add(i)), S::splat(scale));
-            S::store(out.as_mut_ptr().add(i), S::mul(v, S::load(weight.as_ptr().add(i))));
-        }
-        for i in whole..x.len() {
-            out[i] = x[i] * scale * weight[i];
-        }
-    }
-}
-
-/// The same, in place.
-pub(super) fn rms_norm_in_place(isa: Isa, x: &mut [f32], weight: &[f32], eps: f32) {
-    let mut row = [0.0; 512];
-    let row = &mut row[..x.len()];
-    row.copy_from_slice(x);
-    rms_norm(isa, x, row, weight, eps);
-}
-
-simd_fn! {
-    /// `x += y`
-    pub(super) fn add(x: &mut [f32], y: &[f32]) = add_kernel;
-}
-
-unsafe fn add_kernel<S: Simd>(x: &mut [f32], y: &[f32]) {
+#[inline(always)]
+unsafe fn add_kernel<S: Simd>(x: &mut [f32], y: &[f32], scale: f32) {
     assert_eq!(x.len(), y.len());
     for (a, b) in x.iter_mut().zip(y) {
-        *a += b;
+        *a += b * scale;
     }
 }
 
@@ -236,23 +202,6 @@ mod tests {
 
     fn wave(n: usize, seed: f32) -> Vec<f32> {
         (0..n).map(|i| ((i as f32 + seed) * 0.7).sin() * (1.0 + i as f32 * 0.01)).collect()
-    }
-
-    #[test]
-    fn normalisation_equals_the_formula() {
-        for n in [16, 64, 90, 576] {
-            let (x, w) = (wave(n, 0.0), wave(n, 5.0));
-            let mean = x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / n as f64;
-            for isa in Isa::available() {
-                let mut out = vec![0.0; n];
-                rms_norm(isa, &mut out, &x, &w, 1e-5);
-                for i in 0..n {
-                    let expected = f64::from(x[i]) / (mean + 1e-5).sqrt() * f64::from(w[i]);
-                    // Rounding of a sum of n squares and of two products.
-                    assert!((f64::from(out[i]) - expected).abs() < 2e-6 * expected.abs().max(1.0), "{i}");
-                }
-            }
-        }
     }
 
     /// Whatever the groups: every activation is found, within half a step, and sums are exact.

@@ -1,9 +1,10 @@
 //! Every kernel against its slow twin, on every instruction set this machine has.
 #![allow(clippy::unwrap_used)]
 
+use super::activation::tests::{ACTIVATIONS, gated_twin};
 use super::*;
-use crate::compute::{Activation, NormKind};
-use crate::weights::{BlockFormat, GgufWriter};
+use crate::compute::NormKind;
+use crate::weights::{BlockFormat, GgufWriter, decode};
 use half::f16;
 use std::path::Path;
 
@@ -142,7 +143,7 @@ fn gating_normalising_and_adding_equal_their_formulas() {
         })
         .collect();
     for isa in Isa::available() {
-        for activation in [Activation::Silu, Activation::GeluTanh] {
+        for activation in ACTIVATIONS {
             let mut cpu = Cpu::with_isa(Some(2), isa);
             let (g, u) = (
                 cpu.matrix(&[gate.tensor("w").unwrap()]).unwrap(),
@@ -161,13 +162,8 @@ fn gating_normalising_and_adding_equal_their_formulas() {
             for t in 0..tokens {
                 for r in 0..rows {
                     let (g, u) = (dot(&gate_rows[r], &normalised[t]), dot(&up_rows[r], &normalised[t]));
-                    let activated = match activation {
-                        Activation::Silu => g / (1.0 + (-g).exp()),
-                        Activation::GeluTanh => {
-                            0.5 * g * (1.0 + (0.797_884_560_8 * (g + 0.044715 * g.powi(3))).tanh())
-                        }
-                    };
-                    let error = (f64::from(out[t * rows + r]) - activated * u).abs();
+                    let (expected, _) = gated_twin(activation, g, u);
+                    let error = (f64::from(out[t * rows + r]) - expected).abs();
                     assert!(error < 1e-5, "{activation:?} on {}: off by {error}", isa.name());
                 }
             }

@@ -15,7 +15,9 @@ use super::weights::Part;
 use super::{gemm, gemv};
 use crate::compute::draw::DrawRow;
 use crate::compute::gpu::{Alone, Rate};
-use crate::compute::{Amount, CacheDtype, CacheShape, DeviceError, Result, RopeStyle, RopeTable, Span};
+use crate::compute::{
+    Amount, CacheDtype, CacheShape, DeviceError, NormKind, Result, RopeStyle, RopeTable, Span,
+};
 use crate::weights::BlockFormat;
 use std::time::{Duration, Instant};
 
@@ -284,7 +286,7 @@ impl Stand<'_> {
         let n = self.sizes.dim;
         let (x, weight) = (self.filled(rows * n * 4)?, self.filled(n * 4)?);
         let (h, scale) = (self.filled(rows * n * 2)?, self.filled(rows * 4)?);
-        let norm = Norm { weight: &weight, eps: 1e-5 };
+        let norm = Norm { weight: &weight, bias: None, eps: 1e-5, kind: NormKind::Rms };
         self.time(|_| rows::to_f16(self.gpu, (&h, &scale), &x, rows, n, Some(norm)))
     }
 
@@ -478,8 +480,8 @@ impl Past {
     }
 
     fn store(&self, gpu: &Gpu, i: usize) -> Result<()> {
-        let store =
-            Store { heads: self.heads, rope: 0, style: RopeStyle::Halves, query_norm: None, key_norm: None };
+        let rope = Some((0, RopeStyle::Halves));
+        let store = Store { heads: self.heads, rope, query_norm: None, key_norm: None };
         kv::store(gpu, &self.qkv, self.cache(i), self.place(), &store)
     }
 }

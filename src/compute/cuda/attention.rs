@@ -1,14 +1,14 @@
 //! A layer's attention: new keys and values into the cache, then single rows and longer spans, each by
 //! its own kernel.
 
-use super::backend::{Cuda, Pass, norm};
+use super::backend::{Buf, Cuda, Pass};
 use super::gpu::Gpu;
 use super::kv::{self, Cache, Place, Store};
 use super::matmul::Room;
 use super::memory::Memory;
 use super::prefill::{SplitLimits, Splits};
-use super::{decode, prefill};
-use crate::compute::{Amount, AttentionSpec, CacheShape, Capacity, Result, Span};
+use super::{decode, prefill, rows};
+use crate::compute::{Amount, AttentionSpec, CacheShape, Capacity, Columns, HeadNorm, Over, Result, Span};
 
 /// Memory of the splits that a past is cut into.
 #[derive(Default)]
@@ -48,12 +48,18 @@ impl Attends {
         pass: &Pass,
     ) -> Result<()> {
         let place = Place { step, group: spec.group, rows: pass.rows, spans: pass.spans };
+        let stride = (spec.heads + 2 * spec.kv_heads) * spec.head_dim;
+        let columns = |first: usize, heads: usize| Columns {
+            first: first * spec.head_dim,
+            len: heads * spec.head_dim,
+            stride,
+        };
+        let [queries, keys] = [columns(0, spec.heads), columns(spec.heads, spec.kv_heads)];
         let store = Store {
             heads: spec.heads,
-            rope: spec.rope_index,
-            style: spec.rope.expect("todo").style,
-            query_norm: norm(&spec.query_norm.as_ref().map(|n| n.norm)),
-            key_norm: norm(&spec.key_norm.as_ref().map(|n| n.norm)),
+            rope: spec.rope.map(|rope| (spec.rope_index, rope.style)),
+            query_norm: of_heads(gpu, (qkv, queries), pass.rows, &spec.query_norm)?,
+            key_norm: of_heads(gpu, (qkv, keys), pass.rows, &spec.key_norm)?,
         };
         kv::store(gpu, qkv, cache, place, &store)
     }
@@ -74,8 +80,8 @@ impl Attends {
             heads: spec.heads,
             scale: spec.scale,
             window: spec.window,
-            cap: None,
-            sinks: None,
+            cap: spec.soft_cap,
+            sinks: spec.sinks.map(Buf::memory),
         };
         if pass.singles {
             let bytes = decode::workspace_bytes(pass.spans, spec.heads, spec.head_dim);
@@ -91,6 +97,22 @@ impl Attends {
         }
         Ok(moved)
     }
+}
+
+/// What is left to do to each head alone: heads that are normalised together are so here, for they are of
+/// several blocks there.
+fn of_heads<'a>(
+    gpu: &Gpu,
+    (qkv, columns): (&Memory, Columns),
+    rows: usize,
+    norm: &Option<HeadNorm<'a, Cuda>>,
+) -> Result<Option<kv::HeadNorm<'a>>> {
+    let Some(HeadNorm { norm, over }) = norm else { return Ok(None) };
+    let norm = super::backend::norm(norm);
+    if *over == Over::Heads {
+        return rows::norm_columns(gpu, qkv, rows, columns, norm).map(|()| None);
+    }
+    Ok(Some(kv::HeadNorm { norm, each: *over == Over::EachHead }))
 }
 
 /// What these spans read of the cache, each position once, and compute with it.

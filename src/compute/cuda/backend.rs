@@ -2,15 +2,19 @@
 
 use super::attention::Attends;
 use super::draw::Draws;
+use super::elements;
 use super::embed;
+use super::experts::Mixtures;
 use super::gpu::{Event, Gpu};
 use super::graphs::{Key, Logits, Passes, bucket};
-use super::kv::{self, Cache};
+use super::kv::{self, Cache, Place};
 use super::limits;
 use super::load::Staging;
 use super::matmul::{Multiplier, Out, Room};
 use super::memory::{Memory, Pinned};
+use super::moe;
 use super::prefill;
+use super::recurrent::{self, States};
 use super::rows::{self, Rows};
 use super::step::{MOST_GROUPS, StepWords, Work};
 use super::times::Times;
@@ -18,8 +22,8 @@ use super::weights::{self, FORMATS, Matrix};
 use crate::compute::draw::{DrawRow, Drawn, Unusable};
 use crate::compute::{
     Activation, AttentionSpec, Backend, By, CacheShape, Capacity, Columns, Convolution, DeltaRule, Device,
-    DeviceError, Experts, Gate, HeadColumns, MatrixSize, Meter, Norm, Result, RopeTable, Routing, Scan, Span,
-    Spent, State, Step, Write,
+    DeviceError, Experts, Gate, HeadColumns, MatrixSize, Meter, Need, Norm, Result, RopeTable, Routing, Scan,
+    Span, Spent, State, Step, Write,
 };
 use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo};
 use std::ops::Range;
@@ -32,6 +36,7 @@ pub struct Cuda {
     words: Words,
     multiplier: Multiplier,
     attends: Attends,
+    mixtures: Mixtures,
     /// `None` before [`Backend::prepare`].
     draws: Option<Draws>,
     /// Those that are asked for now.
@@ -43,8 +48,8 @@ pub struct Cuda {
     /// A block on its way.
     block: Option<Pinned>,
     most: Capacity,
-    /// The embedding, which is the head as well where they are tied.
-    table: Option<(String, Arc<Matrix>)>,
+    /// Embeddings, of which one is the head as well where they are tied.
+    tables: Vec<(String, Arc<Matrix>)>,
     times: Times,
     lost: bool,
     // Last: what lies on it is freed before.
@@ -62,6 +67,8 @@ pub struct Buf {
 pub(super) struct Pass {
     /// Rows that they cover: a bucket's in a pass of decoding, else as many as there are.
     pub(super) rows: usize,
+    /// As many as there are.
+    tokens: usize,
     pub(super) outputs: usize,
     pub(super) spans: usize,
     /// Some spans have one row.
@@ -97,13 +104,14 @@ impl Cuda {
             words: Words::new(&gpu, FIRST_WORDS)?,
             multiplier: Multiplier::default(),
             attends: Attends::default(),
+            mixtures: Mixtures::default(),
             draws: None,
             logits: None,
             staging: None,
             pairs: Room::default(),
             block: None,
             most: Capacity::default(),
-            table: None,
+            tables: Vec::new(),
             times: Times::default(),
             lost: false,
             gpu,
@@ -147,6 +155,18 @@ impl Cuda {
         if self.pass.running { self.pass.rows } else { self.padded(rows) }
     }
 
+    /// The same of values of whole rows: of the pass, or of its logits.
+    fn covers_values(&self, len: usize) -> usize {
+        let (columns, rows) = match self.pass.running {
+            true => (len / self.pass.tokens.max(1), self.pass.rows),
+            false if self.most.vocab > 0 && len.is_multiple_of(self.most.vocab) => {
+                (self.most.vocab, self.padded(len / self.most.vocab))
+            }
+            false => (len, 1),
+        };
+        columns * rows
+    }
+
     /// Writes the pass's words, and says what its launches depend on.
     fn begin_pass(&mut self, step: &Step) -> Result<()> {
         let groups: Vec<&[Span]> = step.groups.iter().map(Vec::as_slice).collect();
@@ -159,6 +179,7 @@ impl Cuda {
         let covered = bucket(step.tokens.len(), self.most.tokens.min(self.most.outputs)).filter(|_| decodes);
         self.pass = Pass {
             rows: covered.unwrap_or(step.tokens.len()),
+            tokens: step.tokens.len(),
             // Recorded with as many as there are rows: what is not wanted is found in the words.
             outputs: covered.unwrap_or(step.wanted.len()),
             spans: covered.unwrap_or(spans.len()),
@@ -177,6 +198,12 @@ impl Cuda {
         let timed = self.times.begin(&self.gpu, !step.wanted.is_empty())?;
         let key = key.filter(|_| !timed);
         self.passes.begin(&self.gpu, key)
+    }
+
+    fn states<'a>(&'a self, state: &'a State<Self>) -> States<'a> {
+        let (step, spans) = (&self.words.device, self.pass.spans);
+        let place = Place { step, group: state.group, rows: self.pass.rows, spans };
+        States { cache: state.cache, place, first: state.first }
     }
 
     /// Rows that launches cover where there are so many rows outside a pass.
@@ -215,8 +242,9 @@ impl Buf {
     }
 }
 
-pub(super) fn norm<'a>(norm: &Option<Norm<'a, Cuda>>) -> Option<rows::Norm<'a>> {
-    norm.as_ref().map(|norm| rows::Norm { weight: &norm.weight.memory, eps: norm.eps })
+pub(super) fn norm<'a>(norm: &Norm<'a, Cuda>) -> rows::Norm<'a> {
+    let Norm { weight, bias, eps, kind } = *norm;
+    rows::Norm { weight: &weight.memory, bias: bias.map(Buf::memory), eps, kind }
 }
 
 impl Backend for Cuda {
@@ -247,9 +275,16 @@ impl Backend for Cuda {
         Device { name: format!("CUDA:{} ({})", facts.ordinal, facts.name) }
     }
 
+    fn supports(&self, need: &Need) -> Result<()> {
+        match need {
+            Need::Attention(shape) => kv::check(shape).and_then(|()| prefill::check(shape.head_dim)),
+            Need::Experts { count, top } => moe::check(*count, *top),
+            Need::States => Ok(()),
+        }
+    }
+
     /// Refuses here what no pass could do, so that another device can be tried.
     fn prepare(&mut self, most: &Capacity) -> Result<()> {
-        prefill::check(most.head_dim)?;
         if most.groups > MOST_GROUPS {
             let groups = most.groups;
             return Err(DeviceError(format!(
@@ -261,6 +296,7 @@ impl Backend for Cuda {
         let rows = self.logit_rows().min(most.outputs);
         self.draws = Some(Draws::new(&self.gpu, most.vocab, rows)?);
         self.attends = Attends::new(&self.gpu, most)?;
+        self.mixtures = Mixtures::new(most.tokens);
         Ok(())
     }
 
@@ -305,8 +341,8 @@ impl Backend for Cuda {
     }
 
     fn matrix(&mut self, parts: &[Tensor]) -> Result<Arc<Matrix>> {
-        if let ([tensor], Some((name, table))) = (parts, &self.table)
-            && tensor.info.name == *name
+        if let [tensor] = parts
+            && let Some((_, table)) = self.tables.iter().find(|(name, _)| *name == tensor.info.name)
         {
             return Ok(table.clone());
         }
@@ -316,7 +352,7 @@ impl Backend for Cuda {
     fn table(&mut self, file: &Checkpoint, tensor: &str) -> Result<Arc<Matrix>> {
         let found = file.tensor(tensor).map_err(|e| DeviceError(e.to_string()))?;
         let table = self.load(&[found])?;
-        self.table = Some((tensor.to_owned(), table.clone()));
+        self.tables.push((tensor.to_owned(), table.clone()));
         Ok(table)
     }
 
@@ -342,7 +378,8 @@ impl Backend for Cuda {
             Write::Store { bias } => (false, bias),
             Write::Add { bias } => (true, bias),
         };
-        let moved = self.multiplier.prepare(&self.gpu, &x.memory, rows, self::norm(&norm), &[w])?;
+        let moved =
+            self.multiplier.prepare(&self.gpu, &x.memory, rows, norm.as_ref().map(self::norm), &[w])?;
         let out = Out { to: &out.memory, columns: w.rows, add, bias: bias.map(Buf::memory) };
         if moved | self.multiplier.project(&self.gpu, out, rows, w)? {
             self.passes.forget();
@@ -360,8 +397,8 @@ impl Backend for Cuda {
     ) -> Result<()> {
         let rows = self.covers(rows);
         let both = (&**gate.gate, &**gate.up);
-        let moved =
-            self.multiplier.prepare(&self.gpu, &x.memory, rows, self::norm(&norm), &[both.0, both.1])?;
+        let norm = norm.as_ref().map(self::norm);
+        let moved = self.multiplier.prepare(&self.gpu, &x.memory, rows, norm, &[both.0, both.1])?;
         let biases = [gate.gate_bias, gate.up_bias].map(|bias| bias.map(Buf::memory));
         if moved | self.multiplier.gated(&self.gpu, &out.memory, rows, both, biases, gate.activation)? {
             self.passes.forget();
@@ -370,24 +407,24 @@ impl Backend for Cuda {
     }
 
     fn add(&mut self, x: &mut Buf, y: &Buf, len: usize, scale: f32) -> Result<()> {
-        assert!(scale == 1.0, "todo");
-        rows::add(&self.gpu, &x.memory, &y.memory, 1, len, None)
+        elements::add(&self.gpu, &x.memory, &y.memory, self.covers_values(len), scale)
     }
 
     fn normalise(&mut self, out: &mut Buf, x: &Buf, rows: usize, norm: Norm<Self>) -> Result<()> {
-        todo!()
+        let (rows, columns) = (self.covers(rows), norm.weight.memory.bytes() / size_of::<f32>());
+        rows::norm(&self.gpu, &out.memory, &x.memory, rows, columns, Some(self::norm(&norm)))
     }
 
     fn activate(&mut self, x: &mut Buf, len: usize, activation: Activation) -> Result<()> {
-        todo!()
+        elements::activate(&self.gpu, &x.memory, self.covers_values(len), activation)
     }
 
     fn scale(&mut self, x: &mut Buf, len: usize, scale: f32, cap: Option<f32>) -> Result<()> {
-        todo!()
+        elements::scale(&self.gpu, &x.memory, self.covers_values(len), scale, cap)
     }
 
     fn copy_columns(&mut self, out: (&mut Buf, Columns), x: (&Buf, Columns), rows: usize) -> Result<()> {
-        todo!()
+        elements::copy_columns(&self.gpu, (&out.0.memory, out.1), (&x.0.memory, x.1), self.covers(rows))
     }
 
     fn multiply_columns(
@@ -397,11 +434,12 @@ impl Backend for Cuda {
         rows: usize,
         by: By,
     ) -> Result<()> {
-        todo!()
+        let (x, gate) = ((&x.0.memory, x.1), (&gate.0.memory, gate.1));
+        elements::multiply_columns(&self.gpu, x, gate, self.covers(rows), by)
     }
 
-    fn add_positions(&mut self, x: &mut Buf, table: &Arc<Matrix>, spans: &[Span]) -> Result<()> {
-        todo!()
+    fn add_positions(&mut self, x: &mut Buf, table: &Arc<Matrix>, _: &[Span]) -> Result<()> {
+        embed::add_positions(&self.gpu, &x.memory, table, &self.words.device, self.pass.rows)
     }
 
     fn project_heads(
@@ -412,7 +450,8 @@ impl Backend for Cuda {
         heads: usize,
         w: &Arc<Matrix>,
     ) -> Result<()> {
-        todo!()
+        let _ = (out, x, rows, heads, w);
+        Err(DeviceError("CUDA: heads have no matrices of their own here; use --device cpu".into()))
     }
 
     fn experts(
@@ -424,17 +463,22 @@ impl Backend for Cuda {
         routing: &Routing<Self>,
         experts: &Experts<Self>,
     ) -> Result<()> {
-        todo!()
+        let (both, logits) = ((&out.memory, &x.memory), (&logits.memory, self.covers(rows)));
+        let step = self.pass.running.then_some(&self.words.device);
+        if self.mixtures.run(&self.gpu, both, logits, routing, experts, step)? {
+            self.passes.forget();
+        }
+        Ok(())
     }
 
     fn convolve(
         &mut self,
         x: (&mut Buf, Columns),
-        spans: &[Span],
+        _: &[Span],
         convolution: &Convolution<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        recurrent::convolve(&self.gpu, (&x.0.memory, x.1), convolution, self.states(&state))
     }
 
     fn delta_rule(
@@ -442,11 +486,12 @@ impl Backend for Cuda {
         out: &mut Buf,
         x: &Buf,
         gates: &Buf,
-        spans: &[Span],
+        _: &[Span],
         rule: &DeltaRule<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        let from = (&x.memory, &gates.memory);
+        recurrent::delta_rule(&self.gpu, &out.memory, from, rule, self.states(&state))
     }
 
     fn scan(
@@ -454,16 +499,16 @@ impl Backend for Cuda {
         out: &mut Buf,
         x: &Buf,
         dt: &Buf,
-        spans: &[Span],
+        _: &[Span],
         scan: &Scan<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        recurrent::scan(&self.gpu, &out.memory, (&x.memory, &dt.memory), scan, self.states(&state))
     }
 
     fn add_norm(&mut self, x: &mut Buf, y: &Buf, rows: usize, norm: Norm<Self>) -> Result<()> {
         let (rows, columns) = (self.covers(rows), norm.weight.memory.bytes() / size_of::<f32>());
-        rows::add(&self.gpu, &x.memory, &y.memory, rows, columns, self::norm(&Some(norm)))
+        rows::add(&self.gpu, &x.memory, &y.memory, rows, columns, Some(self::norm(&norm)))
     }
 
     fn store_kv(

@@ -68,6 +68,7 @@ pub fn attend(
         shape.kv_heads.into(),
         dim.into(),
         shape.block_size.into(),
+        cache.stride().into(),
         plan.tile.into(),
         window.into(),
         attention.scale.into(),
@@ -126,7 +127,7 @@ impl Plan {
 
 fn kernel(dtype: CacheDtype, heads: usize) -> &'static str {
     let names = match dtype {
-        CacheDtype::F32 => todo!(),
+        CacheDtype::F32 => unreachable!("no cache is made of it"),
         CacheDtype::F16 => ["decode_f16_1", "decode_f16_4", "decode_f16_8", "decode_f16_16"],
         CacheDtype::Bf16 => ["decode_bf16_1", "decode_bf16_4", "decode_bf16_8", "decode_bf16_16"],
         CacheDtype::Int8 => ["decode_int8_1", "decode_int8_4", "decode_int8_8", "decode_int8_16"],

@@ -4,11 +4,12 @@
 //! dequantised on the way; bf16 for bf16; f32 for f32; bytes for Q8_0 where both sides may be bytes; e4m3
 //! for e4m3 (`kernels/gemm_fp8.cu`).
 
+use super::elements;
 use super::gemv::can_gate;
 use super::gpu::{Arg, Gpu, Shape};
 use super::matmul::{Gate, Out};
 use super::memory::Memory;
-use super::rows::Norm;
+use super::rows::{self, Norm};
 use super::weights::Part;
 use crate::compute::{Activation, DeviceError, Result};
 use crate::weights::BlockFormat;
@@ -186,7 +187,7 @@ pub fn gated_by(
 ) -> Result<()> {
     let at = |bias: Option<&Memory>| bias.map_or(0, |bias| bias.at(0));
     let (columns, biases) = (gate.gate.rows, [at(gate.gate_bias), at(gate.up_bias)]);
-    let to = To { at: out.at(0), columns, bias: biases, write: gate.activation.into() };
+    let to = To { at: out.at(0), columns, bias: biases, write: Write::Gated(gate.activation) };
     let product = Product { gpu, plan, x, rows, work };
     if can_gate(gate.gate, gate.up) && gate.gate.format != BlockFormat::F32 {
         return product.run(to, gate.gate, Some(gate.up));
@@ -238,8 +239,8 @@ pub fn to_e4m3(
     norm: Option<Norm>,
 ) -> Result<()> {
     fp8_can_be_computed(gpu)?;
-    let (weight, eps) = (norm.map(|norm| norm.weight).into(), norm.map_or(0.0, |norm| norm.eps).into());
-    let args = [q.into(), scale.into(), x.into(), weight, n.into(), eps];
+    let [weight, bias, eps, layer] = rows::parts(norm);
+    let args = [q.into(), scale.into(), x.into(), weight, bias, n.into(), eps, layer];
     gpu.launch(FP8_MODULE, "rows_to_e4m3", Shape::new([rows, 1, 1], 256), &args)
 }
 
@@ -255,26 +256,20 @@ fn fp8_can_be_computed(gpu: &Gpu) -> Result<()> {
 /// `enum Write` of the kernels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Write {
-    Store = 0,
-    Add = 1,
-    Silu = 2,
-    Gelu = 3,
-    SideBySide = 4,
-}
-
-impl From<Activation> for Write {
-    fn from(activation: Activation) -> Self {
-        match activation {
-            Activation::Gelu | Activation::ClampedSwiglu => todo!(),
-            Activation::Silu => Write::Silu,
-            Activation::GeluTanh => Write::Gelu,
-        }
-    }
+    Store,
+    Add,
+    SideBySide,
+    Gated(Activation),
 }
 
 impl From<Write> for Arg {
     fn from(write: Write) -> Self {
-        Arg::I32(write as i32)
+        Arg::I32(match write {
+            Write::Store => 0,
+            Write::Add => 1,
+            Write::SideBySide => 2,
+            Write::Gated(activation) => 3 + elements::code(activation),
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Matrices times one to eight rows: `kernels/gemv.cu`. What counts is how fast weights are read.
 
+use super::elements;
 use super::gpu::{Arg, Gpu, Shape};
 use super::matmul::{Gate, Out};
 use super::memory::Memory;
@@ -35,17 +36,16 @@ pub enum Ready<'a> {
 enum Write {
     Store,
     Add,
-    Silu,
-    Gelu,
+    Gated(Activation),
 }
 
-impl From<Activation> for Write {
-    fn from(activation: Activation) -> Self {
-        match activation {
-            Activation::Gelu | Activation::ClampedSwiglu => todo!(),
-            Activation::Silu => Write::Silu,
-            Activation::GeluTanh => Write::Gelu,
-        }
+impl From<Write> for Arg {
+    fn from(write: Write) -> Self {
+        Arg::I32(match write {
+            Write::Store => 0,
+            Write::Add => 1,
+            Write::Gated(activation) => 2 + elements::code(activation),
+        })
     }
 }
 
@@ -68,14 +68,14 @@ pub fn gated(gpu: &Gpu, out: &Memory, x: Ready, rows: usize, w: Gate) -> Result<
         return Err(DeviceError("CUDA: two matrices that differ were to be multiplied in one".into()));
     }
     let biases = [w.gate_bias.into(), w.up_bias.into()];
-    launch(gpu, (out.into(), w.gate.rows), biases, [w.gate, w.up], x, rows, w.activation.into())
+    launch(gpu, (out.into(), w.gate.rows), biases, [w.gate, w.up], x, rows, Write::Gated(w.activation))
 }
 
 /// `gate = activation(gate) * up`, the first `len` values: for matrices that [`gated`] cannot do.
 pub fn gate(gpu: &Gpu, gate: &Memory, up: &Memory, len: usize, activation: Activation) -> Result<()> {
     let shape = Shape::new([len.div_ceil(2 * THREADS), 1, 1], 2 * THREADS);
-    let write = Write::from(activation) as i32;
-    gpu.launch(MODULE, "gemv_gate", shape, &[gate.into(), up.into(), len.into(), Arg::I32(write)])
+    let args = [gate.into(), up.into(), len.into(), Arg::I32(elements::code(activation))];
+    gpu.launch(MODULE, "gemv_gate", shape, &args)
 }
 
 fn launch(
@@ -93,16 +93,15 @@ fn launch(
         _ => return Err(DeviceError(format!("CUDA: rows were not made ready for {}", part.format.name()))),
     };
     let kernel = kernel(part.format, rows);
-    let lot = if matches!(write, Write::Store | Write::Add) { LOT } else { LOT / 2 };
+    let lot = if matches!(write, Write::Gated(_)) { LOT / 2 } else { LOT };
     let shape = Teams::new(part, lot, gpu.facts.multiprocessors as usize);
     let ([q, h, s, d], [q2, h2, s2, d2]) = (part.planes(), second.planes());
     let sizes = [part.rows, part.cols, rows, shape.team.ilog2() as usize].map(Arg::from);
     let [wide, cols, rows, team_log] = sizes;
-    let write = Arg::I32(write as i32);
     #[rustfmt::skip]
     let args = [
         out, columns.into(), bias, up_bias, q, h, s, d, q2, h2, s2, d2, x, ds,
-        wide, cols, rows, team_log, write,
+        wide, cols, rows, team_log, write.into(),
     ];
     gpu.launch(MODULE, kernel, Shape::new([shape.blocks, 1, 1], shape.threads), &args)
 }

@@ -14,6 +14,7 @@ use std::thread::{self, JoinHandle};
 pub(super) const MODULES: &[(&str, &str)] = &[
     ("decode", include_str!("../../../kernels/ptx/decode.ptx")),
     ("draw", include_str!("../../../kernels/ptx/draw.ptx")),
+    ("elements", include_str!("../../../kernels/ptx/elements.ptx")),
     ("embed", include_str!("../../../kernels/ptx/embed.ptx")),
     ("gemm", include_str!("../../../kernels/ptx/gemm.ptx")),
     ("gemm_fp8", include_str!("../../../kernels/ptx/gemm_fp8.ptx")),
@@ -25,6 +26,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("moe_gemm", include_str!("../../../kernels/ptx/moe_gemm.ptx")),
     ("moe_gemv", include_str!("../../../kernels/ptx/moe_gemv.ptx")),
     ("prefill", include_str!("../../../kernels/ptx/prefill.ptx")),
+    ("recurrent", include_str!("../../../kernels/ptx/recurrent.ptx")),
     ("repack", include_str!("../../../kernels/ptx/repack.ptx")),
     ("rows", include_str!("../../../kernels/ptx/rows.ptx")),
 ];

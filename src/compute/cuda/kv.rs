@@ -2,8 +2,8 @@
 
 use super::gpu::{Arg, Gpu, Shape as Launch};
 use super::memory::{Memory, Pinned};
-use super::rows::Norm;
-use crate::compute::{CacheShape, DeviceError, Result, RopeStyle};
+use super::rows::{self, Norm};
+use crate::compute::{CacheDtype, CacheShape, DeviceError, Result, RopeStyle};
 use std::ops::Range;
 
 const MODULE: &str = "kv";
@@ -19,17 +19,10 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// All zeros: block 0 stands for blocks that are gone, and is never read.
+    /// All zeros: block 0 stands for blocks that are gone, and is never read. Whether there are kernels for its
+    /// heads was asked before ([`check`]): blocks may hold nothing but states.
     pub fn new(gpu: &Gpu, shape: CacheShape) -> Result<Self> {
-        let refuse = |what: String| Err(DeviceError(format!("CUDA needs {what}")));
-        if !(1..=MOST_TOKENS).contains(&shape.block_size) {
-            return refuse(format!("a block_size of 1 to {MOST_TOKENS} tokens, not {}", shape.block_size));
-        }
-        let dim = shape.head_dim;
-        if dim == 0 || dim > MOST_DIM || !dim.is_multiple_of(16) {
-            return refuse(format!("heads whose size is a multiple of 16 up to {MOST_DIM}, not {dim}"));
-        }
-        let memory = gpu.alloc(shape.blocks * shape.block_bytes(), "KV cache in one layer")?;
+        let memory = gpu.alloc(shape.blocks * stride(&shape), "KV cache in one layer")?;
         gpu.zero(&memory)?;
         Ok(Self { memory, shape })
     }
@@ -38,14 +31,60 @@ impl Cache {
         self.shape
     }
 
-    /// [blocks][kv heads](K | V | scales)
+    /// Bytes from one block to the next.
+    pub fn stride(&self) -> usize {
+        stride(&self.shape)
+    }
+
+    /// [blocks][kv heads](K | V | scales), each block as long as the [`stride`](Self::stride).
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
     fn at(&self, block: u32) -> u64 {
         debug_assert!((block as usize) < self.shape.blocks);
-        self.memory.at(block as usize * self.shape.block_bytes())
+        self.memory.at(block as usize * self.stride())
+    }
+}
+
+/// Blocks that are longer than their keys and values begin at multiples of 16 bytes, as all copies want it.
+fn stride(shape: &CacheShape) -> usize {
+    let bytes = shape.block_bytes();
+    if bytes == shape.kv_heads * shape.part_bytes() { bytes } else { bytes.next_multiple_of(16) }
+}
+
+/// # Errors
+/// There are no kernels for such a cache.
+pub fn check(shape: &CacheShape) -> Result<()> {
+    let refuse = |what: String| Err(DeviceError(format!("CUDA needs {what}")));
+    if !(1..=MOST_TOKENS).contains(&shape.block_size) {
+        return refuse(format!("a block_size of 1 to {MOST_TOKENS} tokens, not {}", shape.block_size));
+    }
+    let dim = shape.head_dim;
+    if dim == 0 || dim > MOST_DIM || !dim.is_multiple_of(16) {
+        return refuse(format!(
+            "heads whose size is a multiple of 16 up to {MOST_DIM}, not {dim}; use --device cpu"
+        ));
+    }
+    if shape.latent.is_some() {
+        return refuse(
+            "keys and values in its cache: it has no kernels for latent ones (DeepSeek); use --device cpu"
+                .into(),
+        );
+    }
+    code(shape.dtype).map(drop)
+}
+
+/// `KV_F16` and so on of `kernels/cache.cuh`.
+fn code(dtype: CacheDtype) -> Result<Arg> {
+    match dtype {
+        CacheDtype::F16 => Ok(Arg::I32(0)),
+        CacheDtype::Bf16 => Ok(Arg::I32(1)),
+        CacheDtype::Int8 => Ok(Arg::I32(2)),
+        CacheDtype::Fp8 => Ok(Arg::I32(3)),
+        CacheDtype::F32 => {
+            Err(DeviceError("CUDA needs a KV cache of f16, bf16, int8 or fp8, not of f32".into()))
+        }
     }
 }
 
@@ -66,10 +105,17 @@ pub struct Place<'a> {
 pub struct Store<'a> {
     pub heads: usize,
     /// Which of the step's ropes, and how it turns.
-    pub rope: usize,
-    pub style: RopeStyle,
-    pub query_norm: Option<Norm<'a>>,
-    pub key_norm: Option<Norm<'a>>,
+    pub rope: Option<(usize, RopeStyle)>,
+    pub query_norm: Option<HeadNorm<'a>>,
+    pub key_norm: Option<HeadNorm<'a>>,
+}
+
+/// How each head is normalised alone.
+#[derive(Clone, Copy)]
+pub struct HeadNorm<'a> {
+    /// Weights [head_dim], or [heads, head_dim] where `each` head has its own.
+    pub norm: Norm<'a>,
+    pub each: bool,
 }
 
 /// Normalises and rotates queries in place, and writes normalised and rotated keys, and values, to the
@@ -78,24 +124,30 @@ pub fn store(gpu: &Gpu, qkv: &Memory, cache: &Cache, place: Place, store: &Store
     let shape = cache.shape;
     let name = if shape.head_dim <= 128 { "kv_store_2" } else { "kv_store_8" };
     let units = (store.heads + 2 * shape.kv_heads).div_ceil(THREADS / 32);
-    let eps = |norm: Option<Norm>| norm.map_or(0.0, |norm| norm.eps);
+    let (rope, interleaved) = match store.rope {
+        Some((rope, style)) => (Arg::from(rope), usize::from(style == RopeStyle::Interleaved)),
+        None => (Arg::I32(-1), 0),
+    };
+    let norm = |norm: Option<HeadNorm>| {
+        let each = norm.filter(|norm| norm.each).map_or(0, |_| shape.head_dim);
+        let [weight, bias, eps, layer] = rows::parts(norm.map(|norm| norm.norm));
+        [weight, bias, eps, layer, each.into()]
+    };
     let args = [
         qkv.into(),
         Arg::Ptr(cache.memory.at(0)),
         place.step.into(),
         place.group.into(),
-        store.rope.into(),
-        usize::from(store.style == RopeStyle::Interleaved).into(),
+        rope,
+        interleaved.into(),
         store.heads.into(),
         shape.kv_heads.into(),
         shape.head_dim.into(),
         shape.block_size.into(),
-        (shape.dtype as usize).into(),
-        store.query_norm.map(|norm| norm.weight).into(),
-        store.key_norm.map(|norm| norm.weight).into(),
-        eps(store.query_norm).into(),
-        eps(store.key_norm).into(),
+        cache.stride().into(),
+        code(shape.dtype)?,
     ];
+    let args = [&args[..], &norm(store.query_norm), &norm(store.key_norm)].concat();
     gpu.launch(MODULE, name, Launch::new([place.rows, units, 1], THREADS), &args)
 }
 
@@ -105,7 +157,7 @@ pub fn copy_blocks(gpu: &Gpu, cache: &Cache, pairs: &Memory, range: Range<usize>
     if range.is_empty() {
         return Ok(());
     }
-    let words = cache.shape.block_bytes() / 8;
+    let words = cache.stride() / 8;
     let parts = words.div_ceil(4 * COPY_THREADS).min(64);
     let launch = Launch::new([range.len(), parts, 1], COPY_THREADS);
     let args = [Arg::Ptr(cache.memory.at(0)), Arg::Ptr(pairs.at(8 * range.start)), words.into()];

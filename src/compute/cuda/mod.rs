@@ -12,7 +12,9 @@
 //! | `backend` | [`Cuda`]: the operations of a decoder |
 //! | `matmul` | which kernel multiplies |
 //! | `attention` | a layer's attention |
-//! | `embed` | token embeddings |
+//! | `elements` | values one by one, and columns of rows |
+//! | `embed` | token embeddings, and those of positions |
+//! | `experts` | a layer's mixture of experts |
 //! | `gemv` | matrices times one to eight rows |
 //! | `gemm` | matrices times more rows than a few, on tensor cores |
 //! | `load` | from a file to the device |
@@ -21,6 +23,7 @@
 //! | `lora` | adapters of several ranks in one batch |
 //! | `moe` | mixtures of experts: routing, sorting, products, sum |
 //! | `rows` | rows of activations made ready, added, gathered |
+//! | `recurrent` | layers that keep a state |
 //! | `kv` | keys and values: made ready, stored, copied by blocks |
 //! | `decode` | attention of single new tokens |
 //! | `step` | one step's work as the kernels read it |
@@ -35,7 +38,9 @@ mod attention;
 mod backend;
 pub mod decode;
 pub mod draw;
+pub mod elements;
 pub mod embed;
+mod experts;
 pub mod gemm;
 pub mod gemv;
 mod gpu;
@@ -50,6 +55,7 @@ mod memory;
 pub mod moe;
 mod open;
 pub mod prefill;
+mod recurrent;
 pub mod rows;
 pub mod step;
 mod times;

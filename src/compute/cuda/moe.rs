@@ -18,12 +18,13 @@
 //! In [`few`], weights that are floats take f32 rows instead of bytes (steps 3 and 5 fall away). Rows that a
 //! captured graph has and the step has not get no expert: their pairs are neither sorted nor computed.
 
+use super::elements;
 use super::gemm::{self, Kernels, Tile};
 use super::gemv;
 use super::gpu::{Arg, Gpu, Shape};
 use super::memory::Memory;
 use super::weights::{Part, by_format};
-use crate::compute::{Activation, DeviceError, Result};
+use crate::compute::{Activation, DeviceError, ExpertGroups, Result, Score};
 use crate::weights::BlockFormat;
 
 const MODULE: &str = "moe";
@@ -43,25 +44,22 @@ pub struct Router<'a> {
     pub score: Score,
     /// `f32 [experts]`, added to scores for the choice and not for the weight (DeepSeek-V3).
     pub bias: Option<&'a Memory>,
-    pub groups: Option<Groups>,
+    pub groups: Option<ExpertGroups>,
     /// Weights of the chosen add up to 1: Mixtral, and wherever the softmax comes after the choice.
     pub renormalise: bool,
     /// On all weights, at last.
     pub scale: f32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Score {
-    /// Over all experts.
-    Softmax,
-    Sigmoid,
-}
-
-/// Experts are chosen from the `chosen` best of `all` groups of neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Groups {
-    pub all: usize,
-    pub chosen: usize,
+/// # Errors
+/// There is no kernel that chooses so.
+pub fn check(experts: usize, top: usize) -> Result<()> {
+    if experts > MOST_EXPERTS || top > MOST_TOP {
+        return Err(DeviceError(format!(
+            "CUDA: {top} of {experts} experts; at most {MOST_TOP} of {MOST_EXPERTS} are known"
+        )));
+    }
+    Ok(())
 }
 
 /// Experts and weights of rows of `logits` f32 [rows, experts]: ids i32 [rows, top], the best first, and
@@ -75,11 +73,12 @@ pub fn route(
     router: &Router,
 ) -> Result<()> {
     let Router { experts, top, score, bias, groups, renormalise, scale } = *router;
-    let Groups { all, chosen } = groups.unwrap_or(Groups { all: 1, chosen: 1 });
-    assert!(experts <= MOST_EXPERTS && top <= MOST_TOP, "{top} of {experts} experts");
+    const ALL: ExpertGroups = ExpertGroups { all: 1, chosen: 1, by_two: false };
+    let ExpertGroups { all, chosen, by_two } = groups.unwrap_or(ALL);
+    check(experts, top)?;
     assert!(all <= 32 && experts.is_multiple_of(all) && top <= experts / all * chosen, "{all} groups");
     let sigmoid = usize::from(score == Score::Sigmoid);
-    let args: [Arg; 13] = [
+    let args: [Arg; 14] = [
         ids.into(),
         weights.into(),
         logits.into(),
@@ -93,6 +92,7 @@ pub fn route(
         scale.into(),
         all.into(),
         chosen.into(),
+        usize::from(by_two).into(),
     ];
     gpu.launch(MODULE, "moe_route", Shape::new([rows.div_ceil(4), 1, 1], 128), &args)
 }
@@ -106,6 +106,7 @@ pub struct Sorted {
     /// `i32 [pairs]`: the row of each.
     pub rows: Memory,
     counts: Memory, // i32 [chunks + 1, experts]
+    most: usize,
     experts: usize,
     top: usize,
     tile: Tile,
@@ -121,10 +122,16 @@ impl Sorted {
             pairs: words(pairs)?,
             rows: words(pairs)?,
             counts: words((pairs.div_ceil(CHUNK) + 1) * experts)?,
+            most: rows,
             experts,
             top,
             tile,
         })
+    }
+
+    /// It has room for so many rows of this kind.
+    pub(super) fn is_for(&self, rows: usize, kind: (usize, usize), tile: Tile) -> bool {
+        self.most >= rows && (self.top, self.experts) == kind && self.tile == tile
     }
 }
 
@@ -140,7 +147,7 @@ fn most_tiles(pairs: usize, experts: usize, tile: usize) -> usize {
 
 /// Sorts the pairs of `rows` rows: `ids` of [`route`].
 pub fn sort(gpu: &Gpu, sorted: &Sorted, ids: &Memory, rows: usize) -> Result<()> {
-    let Sorted { tiles, pairs, rows: rows_of, counts, experts, top, tile } = sorted;
+    let Sorted { tiles, pairs, rows: rows_of, counts, experts, top, tile, .. } = sorted;
     let (all, experts) = (rows * top, *experts);
     let blocks = all.div_ceil(CHUNK);
     let shape = |blocks: usize| Shape::new([blocks, 1, 1], CHUNK);
@@ -158,27 +165,33 @@ pub fn sort(gpu: &Gpu, sorted: &Sorted, ids: &Memory, rows: usize) -> Result<()>
 pub struct Experts<'a> {
     /// [experts * n, k]
     pub weights: &'a Part,
-    /// `activation(weights x) * (up x)`: of the same format and shape.
-    pub gated: Option<(&'a Part, Activation)>,
+    pub bias: Option<&'a Memory>, // f32 [experts * n]
+    pub gated: Option<Up<'a>>,
     /// Rows of an expert.
     pub n: usize,
 }
 
+/// `activation(weights x) * (up x)`: of the same format and shape.
+#[derive(Clone, Copy)]
+pub struct Up<'a> {
+    pub weights: &'a Part,
+    pub bias: Option<&'a Memory>, // f32 [experts * n]
+    pub activation: Activation,
+}
+
 impl Experts<'_> {
-    fn planes(&self) -> [Arg; 8] {
+    /// Planes of both matrices, and biases.
+    fn matrices(&self) -> [Arg; 10] {
         let [a, b, c, d] = self.weights.planes();
-        let [e, f, g, h] = self.gated.map_or([Arg::Ptr(0); 4], |(up, _)| {
-            assert_eq!(
-                (up.format, up.rows, up.cols),
-                (self.weights.format, self.weights.rows, self.weights.cols)
-            );
-            up.planes()
+        let [e, f, g, h] = self.gated.map_or([Arg::Ptr(0); 4], |up| {
+            assert!(gemv::can_gate(self.weights, up.weights), "they were found to be alike");
+            up.weights.planes()
         });
-        [a, b, c, d, e, f, g, h]
+        [a, b, c, d, e, f, g, h, self.bias.into(), self.gated.and_then(|up| up.bias).into()]
     }
 
-    fn gelu(&self) -> Arg {
-        Arg::I32(matches!(self.gated, Some((_, Activation::GeluTanh))).into())
+    fn activation(&self) -> Arg {
+        Arg::I32(self.gated.map_or(0, |up| elements::code(up.activation)))
     }
 }
 
@@ -200,7 +213,7 @@ pub fn few(
     (x, of): (gemv::Ready, Of),
     experts: &Experts,
 ) -> Result<()> {
-    let Experts { weights, gated, n } = *experts;
+    let Experts { weights, gated, n, .. } = *experts;
     let (q, ds, x) = match (x, weights.wants_bytes()) {
         (gemv::Ready::Bytes { q, ds }, true) => (Some(q), Some(ds), None),
         (gemv::Ready::Floats(x), false) => (None, None, Some(x)),
@@ -216,8 +229,8 @@ pub fn few(
     };
     let args = [
         &[out.into(), ids.into(), q.into(), ds.into(), x.into()][..],
-        &experts.planes(),
-        &[n.into(), weights.cols.into(), per_row.into(), experts.gelu()],
+        &experts.matrices(),
+        &[n.into(), weights.cols.into(), per_row.into(), experts.activation()],
     ];
     gpu.launch("moe_gemv", kernel, Shape::new([n.div_ceil(8), pairs, 1], 128), &args.concat())
 }
@@ -231,7 +244,7 @@ pub fn many(
     (x, of): (gemm::Ready, Of),
     experts: &Experts,
 ) -> Result<()> {
-    let Experts { weights, gated, n } = *experts;
+    let Experts { weights, gated, n, .. } = *experts;
     let misfit = || misfit(weights.format);
     let kernels = gemm::kernels(weights.format, x).ok_or_else(misfit)?;
     let kernel = kernel(kernels, sorted.tile).ok_or_else(misfit)?;
@@ -246,8 +259,8 @@ pub fn many(
     };
     let to = [out.into(), Arg::I32(gemm::scales(weights.format)), x.into(), x_scale.into()];
     let lists = [(&sorted.tiles).into(), (&sorted.pairs).into(), rows_of_x.into()];
-    let sizes = [n.into(), weights.cols.into(), experts.gelu()];
-    let args = [&to[..], &lists, &experts.planes(), &sizes].concat();
+    let sizes = [n.into(), weights.cols.into(), experts.activation()];
+    let args = [&to[..], &lists, &experts.matrices(), &sizes].concat();
     let columns = if gated.is_some() { gemm::COLUMNS / 2 } else { gemm::COLUMNS };
     let tiles = most_tiles(rows * sorted.top, sorted.experts, sorted.tile.rows());
     let shape = Shape::new([n.div_ceil(columns), tiles, 1], 128).shared(kernels.shared(sorted.tile));

@@ -123,6 +123,7 @@ pub fn attend(
         kv_heads.into(),
         head_dim.into(),
         block_size.into(),
+        cache.stride().into(),
         usize::from(dtype == CacheDtype::Fp8).into(),
         window,
         tiles.rows.into(),
@@ -156,7 +157,7 @@ pub fn attend(
 
 fn kernel(dtype: CacheDtype, columns: usize) -> &'static str {
     match (dtype, columns) {
-        (CacheDtype::F32, _) => todo!(),
+        (CacheDtype::F32, _) => unreachable!("no cache is made of it"),
         (CacheDtype::F16, 64) => "prefill_f16_64",
         (CacheDtype::F16, 128) => "prefill_f16_128",
         (CacheDtype::F16, _) => "prefill_f16_256",

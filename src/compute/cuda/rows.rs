@@ -2,20 +2,29 @@
 
 use super::gpu::{Arg, Gpu, Shape};
 use super::memory::Memory;
-use crate::compute::Result;
+use crate::compute::{Columns, NormKind, Result};
 
 const MODULE: &str = "rows";
 const THREADS: usize = 256;
 
-/// `x / sqrt(mean(x^2) + eps) * weight` in front of an operation; without, the rows as they are.
+/// What rows are normalised by in front of an operation; without, they stay as they are.
 #[derive(Clone, Copy)]
 pub struct Norm<'a> {
-    pub weight: &'a Memory, // f32 [n]
+    pub weight: &'a Memory,       // f32 [n]
+    pub bias: Option<&'a Memory>, // f32 [n]
     pub eps: f32,
+    pub kind: NormKind,
 }
 
-fn parts(norm: Option<Norm>) -> (Arg, Arg) {
-    (norm.map(|norm| norm.weight).into(), norm.map_or(0.0, |norm| norm.eps).into())
+/// Weight, bias, eps, and whether the mean is taken off: as kernels take them.
+pub(super) fn parts(norm: Option<Norm>) -> [Arg; 4] {
+    let layer = norm.is_some_and(|norm| norm.kind == NormKind::Layer);
+    [
+        norm.map(|norm| norm.weight).into(),
+        norm.and_then(|norm| norm.bias).into(),
+        norm.map_or(0.0, |norm| norm.eps).into(),
+        usize::from(layer).into(),
+    ]
 }
 
 fn shape(rows: usize) -> Shape {
@@ -24,14 +33,23 @@ fn shape(rows: usize) -> Shape {
 
 /// `out = norm(x)`; `out` may be `x`.
 pub fn norm(gpu: &Gpu, out: &Memory, x: &Memory, rows: usize, n: usize, norm: Option<Norm>) -> Result<()> {
-    let (weight, eps) = parts(norm);
-    gpu.launch(MODULE, "rows_norm", shape(rows), &[out.into(), x.into(), weight, n.into(), eps])
+    let [weight, bias, eps, layer] = parts(norm);
+    let args = [out.into(), x.into(), weight, bias, n.into(), n.into(), eps, layer];
+    gpu.launch(MODULE, "rows_norm", shape(rows), &args)
+}
+
+/// `x = norm(x)` of the columns at `columns` alone.
+pub fn norm_columns(gpu: &Gpu, x: &Memory, rows: usize, columns: Columns, norm: Norm) -> Result<()> {
+    let [weight, bias, eps, layer] = parts(Some(norm));
+    let at = Arg::Ptr(x.at(columns.first * size_of::<f32>()));
+    let args = [at, at, weight, bias, columns.len.into(), columns.stride.into(), eps, layer];
+    gpu.launch(MODULE, "rows_norm", shape(rows), &args)
 }
 
 /// `x += norm(y)`
 pub fn add(gpu: &Gpu, x: &Memory, y: &Memory, rows: usize, n: usize, norm: Option<Norm>) -> Result<()> {
-    let (weight, eps) = parts(norm);
-    gpu.launch(MODULE, "rows_add", shape(rows), &[x.into(), y.into(), weight, n.into(), eps])
+    let [weight, bias, eps, layer] = parts(norm);
+    gpu.launch(MODULE, "rows_add", shape(rows), &[x.into(), y.into(), weight, bias, n.into(), eps, layer])
 }
 
 /// `q, ds = norm(x)` as bytes: q i8 [rows, n], ds f32x2 [rows, n / 32].
@@ -43,8 +61,8 @@ pub fn to_bytes(
     n: usize,
     norm: Option<Norm>,
 ) -> Result<()> {
-    let (weight, eps) = parts(norm);
-    let args = [q.into(), ds.into(), x.into(), weight, n.into(), eps];
+    let [weight, bias, eps, layer] = parts(norm);
+    let args = [q.into(), ds.into(), x.into(), weight, bias, n.into(), eps, layer];
     gpu.launch(MODULE, "rows_to_bytes", shape(rows), &args)
 }
 
@@ -57,15 +75,15 @@ pub fn to_f16(
     n: usize,
     norm: Option<Norm>,
 ) -> Result<()> {
-    let (weight, eps) = parts(norm);
-    let args = [h.into(), scale.into(), x.into(), weight, n.into(), eps];
+    let [weight, bias, eps, layer] = parts(norm);
+    let args = [h.into(), scale.into(), x.into(), weight, bias, n.into(), eps, layer];
     gpu.launch(MODULE, "rows_to_f16", shape(rows), &args)
 }
 
 /// `h = norm(x)`: bf16 [rows, n].
 pub fn to_bf16(gpu: &Gpu, h: &Memory, x: &Memory, rows: usize, n: usize, norm: Option<Norm>) -> Result<()> {
-    let (weight, eps) = parts(norm);
-    gpu.launch(MODULE, "rows_to_bf16", shape(rows), &[h.into(), x.into(), weight, n.into(), eps])
+    let [weight, bias, eps, layer] = parts(norm);
+    gpu.launch(MODULE, "rows_to_bf16", shape(rows), &[h.into(), x.into(), weight, bias, n.into(), eps, layer])
 }
 
 /// `out[i] = x[rows[i]]`; `rows` are i32 on the device, or the wanted ones of a step.

@@ -6,7 +6,6 @@ use crate::model::config::{ConfigError, ModelConfig};
 use crate::model::layers::{Decoder, FeedForward, Layer, Mixer};
 use crate::model::load::LoadError;
 use crate::model::loader::Loader;
-use crate::model::rope::Rope;
 use crate::weights::Checkpoint;
 
 pub(super) fn configure(_: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
@@ -23,11 +22,7 @@ pub(super) fn load<B: Backend>(
     let size = loader.size();
     let mut head = loader.head(config)?;
     head.scale = loader.file().require_f32("command-r.logit_scale")?;
-    let rope = Rope {
-        style: RopeStyle::Interleaved,
-        inverse_frequencies: config.inverse_frequencies(config.rope_base, config.rope_scaling, None),
-        factor: 1.0,
-    };
+    let rope = loader.rope(config, RopeStyle::Interleaved)?;
     Ok(Decoder { embedding, layers, head, ropes: vec![rope], size })
 }
 

@@ -6,7 +6,6 @@ use crate::model::config::{ConfigError, ModelConfig, bad};
 use crate::model::layers::{Decoder, FeedForward, Latent, LatentSizes, Layer, Mixer};
 use crate::model::load::LoadError;
 use crate::model::loader::{Loader, MixtureConfig};
-use crate::model::rope::Rope;
 use crate::weights::{BlockFormat, Checkpoint, Tensor};
 
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
@@ -69,11 +68,7 @@ pub(super) fn load<B: Backend>(
     let mixture = loader.read(|file| read(file, config))?;
     let sizes = loader.read(|file| sizes(file, config))?;
     let query_rank = loader.read(|file| query_rank(file, config))?;
-    let rope = Rope {
-        style: RopeStyle::Interleaved,
-        inverse_frequencies: config.inverse_frequencies(config.rope_base, config.rope_scaling, None),
-        factor: 1.0,
-    };
+    let rope = loader.rope(config, RopeStyle::Interleaved)?;
     let layer = |loader: &mut Loader<B>, i| {
         Ok::<_, LoadError>(Layer {
             mixer: Mixer::Latent(latent(loader, config, (sizes, query_rank), i)?),

@@ -6,7 +6,6 @@ use crate::model::config::{ConfigError, ModelConfig};
 use crate::model::layers::{Attention, Decoder, FeedForward, Layer, Mixer};
 use crate::model::load::LoadError;
 use crate::model::loader::Loader;
-use crate::model::rope::Rope;
 use crate::weights::Checkpoint;
 
 /// Every second layer sees everything, the first a window.
@@ -18,7 +17,7 @@ const WINDOW: usize = 4096;
 const CAPS: (f32, f32) = (50.0, 30.0);
 
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    let window = config.window_length(file)?.unwrap_or(WINDOW);
+    let window = config.require_window(file, Some(WINDOW))?;
     config.slide(window, &config.sliding_layers(file, PERIOD)?);
     // GGUF has no key for what scores are divided by: the 27B's is the width per head, the others' a head's size.
     if config.layers == 46 {
@@ -47,11 +46,7 @@ pub(super) fn load<B: Backend>(
     let size = loader.size();
     let mut head = loader.head(config)?;
     head.soft_cap = logits;
-    let rope = Rope {
-        style: RopeStyle::Halves,
-        inverse_frequencies: config.inverse_frequencies(config.rope_base, config.rope_scaling, None),
-        factor: 1.0,
-    };
+    let rope = loader.rope(config, RopeStyle::Halves)?;
     Ok(Decoder { embedding, layers, head, ropes: vec![rope], size })
 }
 

@@ -18,7 +18,7 @@ const LOCAL: usize = 1;
 const PERIOD: u64 = 6;
 
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    let window = file.require_u64("gemma3.attention.sliding_window")?.max(1) as usize;
+    let window = config.require_window(file, None)?;
     config.slide(window, &config.sliding_layers(file, PERIOD)?);
     // The 27B divides by the width per head, the others by the head's size.
     if config.layers == 62 {
@@ -33,18 +33,14 @@ pub(super) fn load<B: Backend>(
     config: &ModelConfig,
 ) -> Result<Decoder<B>, LoadError> {
     let local_base = loader.file().f32("gemma3.rope.freq_base_swa")?.unwrap_or(10_000.0);
-    let rope = |base, linear| Rope {
-        style: RopeStyle::Halves,
-        inverse_frequencies: config.inverse_frequencies(base, linear, None),
-        factor: 1.0,
-    };
+    let local = Rope::plain(RopeStyle::Halves, local_base, config.rope_dims);
     Ok(Decoder {
         // Rounded to bf16 in the reference's bf16 mode; the golden data are computed in f32.
         embedding: loader.embedding((config.dim as f32).sqrt())?,
         layers: (0..config.layers).map(|i| layer(loader, config, i)).collect::<Result<_, _>>()?,
         size: loader.size(),
         head: loader.head(config)?,
-        ropes: vec![rope(config.rope_base, config.rope_scaling), rope(local_base, 1.0)],
+        ropes: vec![loader.rope(config, RopeStyle::Halves)?, local],
     })
 }
 

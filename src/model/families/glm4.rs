@@ -6,7 +6,6 @@ use crate::model::config::ModelConfig;
 use crate::model::layers::{Decoder, FeedForward, Layer, Mixer};
 use crate::model::load::LoadError;
 use crate::model::loader::Loader;
-use crate::model::rope::Rope;
 
 pub(super) fn load<B: Backend>(
     loader: &mut Loader<B>,
@@ -17,11 +16,7 @@ pub(super) fn load<B: Backend>(
         layers: (0..config.layers).map(|i| layer(loader, config, i)).collect::<Result<_, _>>()?,
         size: loader.size(),
         head: loader.head(config)?,
-        ropes: vec![Rope {
-            style: RopeStyle::Interleaved,
-            inverse_frequencies: config.inverse_frequencies(config.rope_base, config.rope_scaling, None),
-            factor: 1.0,
-        }],
+        ropes: vec![loader.rope(config, RopeStyle::Interleaved)?],
     })
 }
 

@@ -35,10 +35,9 @@ pub(super) fn load<B: Backend>(
 fn layer<B: Backend>(loader: &mut Loader<B>, config: &ModelConfig, i: usize) -> Result<Layer<B>, LoadError> {
     let mut attention = loader.attention(config, i)?;
     attention.rope = None;
-    let activation = config.activation.unwrap_or(Activation::GeluTanh);
     Ok(Layer {
         mixer: Mixer::Attention(attention),
-        feed_forward: Some(FeedForward::Dense(loader.dense(config, i, activation)?)),
+        feed_forward: Some(FeedForward::Dense(loader.dense(config, i, Activation::GeluTanh)?)),
         parallel: false,
     })
 }

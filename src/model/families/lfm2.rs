@@ -7,7 +7,6 @@ use crate::model::config::{ConfigError, ModelConfig};
 use crate::model::layers::{Decoder, FeedForward, Layer, Mixer, ShortConv};
 use crate::model::load::LoadError;
 use crate::model::loader::Loader;
-use crate::model::rope::Rope;
 use crate::weights::Checkpoint;
 
 /// Layers without key heads are convolutions.
@@ -28,8 +27,7 @@ pub(super) fn load<B: Backend>(
     config: &ModelConfig,
 ) -> Result<Decoder<B>, LoadError> {
     let width = loader.read(|file| kernel_width(file, config))?;
-    let style = RopeStyle::Halves;
-    let inverse_frequencies = config.inverse_frequencies(config.rope_base, config.rope_scaling, None);
+    let rope = loader.rope(config, RopeStyle::Halves)?;
     let last = ["token_embd_norm", "output_norm"];
     let there = |name: &&str| loader.file().info(&format!("{name}.weight")).is_some();
     let last = last.into_iter().find(there).unwrap_or("output_norm");
@@ -38,7 +36,7 @@ pub(super) fn load<B: Backend>(
         layers: (0..config.layers).map(|i| layer(loader, config, width, i)).collect::<Result<_, _>>()?,
         size: loader.size(),
         head: loader.head_after(config, last)?,
-        ropes: vec![Rope { style, inverse_frequencies, factor: 1.0 }],
+        ropes: vec![rope],
     })
 }
 

@@ -7,11 +7,11 @@ use crate::model::config::{ConfigError, ModelConfig};
 use crate::model::layers::{Decoder, FeedForward, Layer, Mixer};
 use crate::model::load::LoadError;
 use crate::model::loader::Loader;
-use crate::model::rope::Rope;
 use crate::weights::Checkpoint;
 
 /// Mixtral's files call themselves Llama's, and have experts.
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    super::as_read(file, config)?;
     if has_experts(file) { mixture::configure(file, config) } else { Ok(()) }
 }
 
@@ -36,15 +36,13 @@ pub(super) fn load_with<B: Backend>(
     config: &ModelConfig,
     style: RopeStyle,
 ) -> Result<Decoder<B>, LoadError> {
-    let factors = loader.optional_vector("rope_freqs.weight", config.rope_dims / 2)?;
-    let inverse_frequencies =
-        config.inverse_frequencies(config.rope_base, config.rope_scaling, factors.as_deref());
+    let rope = loader.rope(config, style)?;
     Ok(Decoder {
         embedding: loader.embedding(1.0)?,
         layers: (0..config.layers).map(|i| layer(loader, config, i)).collect::<Result<_, _>>()?,
         size: loader.size(),
         head: loader.head(config)?,
-        ropes: vec![Rope { style, inverse_frequencies, factor: 1.0 }],
+        ropes: vec![rope],
     })
 }
 

@@ -7,7 +7,6 @@ use crate::model::config::{ConfigError, ModelConfig};
 use crate::model::layers::{Decoder, FeedForward, Layer, Mixer};
 use crate::model::load::LoadError;
 use crate::model::loader::{Loader, MixtureConfig};
-use crate::model::rope::Rope;
 use crate::weights::Checkpoint;
 
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
@@ -28,11 +27,7 @@ pub(super) fn load<B: Backend>(
     let pairs = config.architecture == "llama" && !loader.file().is_hub();
     let style = if pairs { RopeStyle::Interleaved } else { RopeStyle::Halves };
     let mixture = loader.read(|file| read(file, config))?;
-    let rope = Rope {
-        style,
-        inverse_frequencies: config.inverse_frequencies(config.rope_base, config.rope_scaling, None),
-        factor: 1.0,
-    };
+    let rope = loader.rope(config, style)?;
     Ok(Decoder {
         embedding: loader.embedding(1.0)?,
         layers: (0..config.layers).map(|i| layer(loader, config, &mixture, i)).collect::<Result<_, _>>()?,

@@ -12,14 +12,17 @@ mod glm4;
 mod gpt2;
 mod gpt_neox;
 mod gpt_oss;
+mod granite;
 mod lfm2;
 mod llama;
 mod mamba2;
 mod mixture;
+mod olmo2;
 mod phi;
 mod phi3;
 mod qwen2;
 mod qwen_next;
+mod smollm3;
 mod starcoder2;
 
 use super::config::{ConfigError, ModelConfig};
@@ -33,8 +36,8 @@ use crate::weights::Checkpoint;
 #[rustfmt::skip] // as many as fit on a line
 pub const SUPPORTED: &[&str] = &[
     "command-r", "deepseek2", "gemma", "gemma2", "gemma3", "glm4", "glm4moe", "gpt-oss", "gpt2", "gptneox",
-    "lfm2", "llama", "mamba2", "phi2", "phi3", "qwen2", "qwen2moe", "qwen35", "qwen3moe", "qwen3next",
-    "starcoder2",
+    "granite", "lfm2", "llama", "mamba2", "olmo2", "phi2", "phi3", "qwen2", "qwen2moe", "qwen3", "qwen35",
+    "qwen3moe", "qwen3next", "smollm3", "starcoder2",
 ];
 
 pub(super) struct Family<B: Backend> {
@@ -47,7 +50,10 @@ pub(super) struct Family<B: Backend> {
 pub(super) fn family<B: Backend>(architecture: &str) -> Option<Family<B>> {
     Some(match architecture {
         "llama" => Family { configure: llama::configure, load: llama::load },
-        "qwen2" => Family { configure: as_read, load: qwen2::load },
+        "qwen2" | "qwen3" => Family { configure: as_read, load: qwen2::load },
+        "smollm3" => Family { configure: smollm3::configure, load: smollm3::load },
+        "olmo2" => Family { configure: as_read, load: olmo2::load },
+        "granite" => Family { configure: granite::configure, load: granite::load },
         "gemma3" => Family { configure: gemma3::configure, load: gemma3::load },
         "qwen2moe" | "qwen3moe" | "glm4moe" => Family { configure: mixture::configure, load: mixture::load },
         "deepseek2" => Family { configure: deepseek2::configure, load: deepseek2::load },
@@ -68,7 +74,12 @@ pub(super) fn family<B: Backend>(architecture: &str) -> Option<Family<B>> {
     })
 }
 
-/// All layers see all of the past, and work in buffers as wide as they look.
-fn as_read(_: &Checkpoint, _: &mut ModelConfig) -> Result<(), ConfigError> {
+/// Layers work in buffers as wide as they look, and see all of the past: or a window, in those that the file
+/// lists, or in all.
+fn as_read(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
+    if let Some(window) = config.window_length(file)? {
+        let none_is_global = u64::MAX;
+        config.slide(window, &config.sliding_layers(file, none_is_global)?);
+    }
     Ok(())
 }

@@ -6,7 +6,6 @@ use crate::model::config::{ConfigError, ModelConfig};
 use crate::model::layers::{Decoder, FeedForward, Layer, Mixer};
 use crate::model::load::LoadError;
 use crate::model::loader::Loader;
-use crate::model::rope::Rope;
 use crate::weights::Checkpoint;
 
 pub(super) fn configure(_: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
@@ -23,16 +22,12 @@ pub(super) fn load<B: Backend>(
         layers: (0..config.layers).map(|i| layer(loader, config, i)).collect::<Result<_, _>>()?,
         size: loader.size(),
         head: loader.head(config)?,
-        ropes: vec![Rope {
-            style: RopeStyle::Halves,
-            inverse_frequencies: config.inverse_frequencies(config.rope_base, config.rope_scaling, None),
-            factor: 1.0,
-        }],
+        ropes: vec![loader.rope(config, RopeStyle::Halves)?],
     })
 }
 
 fn layer<B: Backend>(loader: &mut Loader<B>, config: &ModelConfig, i: usize) -> Result<Layer<B>, LoadError> {
-    let mut dense = loader.dense(config, i, config.activation.unwrap_or(Activation::GeluTanh))?;
+    let mut dense = loader.dense(config, i, Activation::GeluTanh)?;
     dense.norm = Some(loader.norm(config, &format!("blk.{i}.attn_norm"), config.dim)?);
     Ok(Layer {
         mixer: Mixer::Attention(loader.attention(config, i)?),

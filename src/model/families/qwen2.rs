@@ -1,5 +1,6 @@
 //! Qwen2 and Qwen2.5 (Yang et al. 2024): Llama with biases on queries, keys and values, and rotary
-//! pairs in halves.
+//! pairs in halves. Qwen3 (Yang et al. 2025): without the biases, but each head of queries and keys is
+//! normalised before it turns.
 
 use super::llama;
 use crate::compute::{Backend, RopeStyle};

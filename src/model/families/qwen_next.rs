@@ -9,7 +9,6 @@ use crate::model::layers::{
 };
 use crate::model::load::LoadError;
 use crate::model::loader::{Loader, MixtureConfig};
-use crate::model::rope::Rope;
 use crate::weights::Checkpoint;
 
 /// What the layers are made of beside what all decoders have.
@@ -62,14 +61,13 @@ pub(super) fn load<B: Backend>(
     config: &ModelConfig,
 ) -> Result<Decoder<B>, LoadError> {
     let shape = loader.read(|file| shape(file, config))?;
-    let style = RopeStyle::Halves;
-    let inverse_frequencies = config.inverse_frequencies(config.rope_base, config.rope_scaling, None);
+    let rope = loader.rope(config, RopeStyle::Halves)?;
     Ok(Decoder {
         embedding: loader.embedding(1.0)?,
         layers: (0..config.layers).map(|i| layer(loader, config, shape, i)).collect::<Result<_, _>>()?,
         size: loader.size(),
         head: loader.head(config)?,
-        ropes: vec![Rope { style, inverse_frequencies, factor: 1.0 }],
+        ropes: vec![rope],
     })
 }
 

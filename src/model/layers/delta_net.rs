@@ -1,4 +1,4 @@
-use super::{Buffers, Kernel, Normalisation, Pass, RowParallel};
+use super::{Buffers, Kernel, Normalisation, Pass, RowParallel, StateWork};
 use crate::compute::{Backend, By, Columns, DeltaRule, Result, State, Write};
 
 /// A gated delta net (Yang et al. 2024), as Qwen3-Next has it: queries, keys and values go through a short
@@ -65,6 +65,12 @@ impl<B: Backend> DeltaNet<B> {
         let z = Columns { first: sizes.channels(), len: values, stride };
         pass.backend.multiply_columns((side, Columns::all(values)), (qkv, z), rows, By::Silu)?;
         self.output.forward(pass, x, side, projected)
+    }
+
+    /// Of each value of the state: it decays, is looked at with the key and the query, and gets what is new.
+    pub(super) fn work(&self) -> StateWork {
+        let values = self.sizes.state_len();
+        self.kernel.work() + StateWork { values, flops_per_token: 7 * values }
     }
 
     fn rule(&self) -> DeltaRule<'_, B> {

@@ -1,4 +1,4 @@
-use super::{Buffers, Kernel, Normalisation, Pass, RowParallel};
+use super::{Buffers, Kernel, Normalisation, Pass, RowParallel, StateWork};
 use crate::compute::{Backend, By, Columns, NormKind, Result, Scan, State, Write};
 
 /// Mamba-2's block (Dao and Gu 2024, section 7): z, x, B, C and the step dt are projected from the
@@ -96,6 +96,12 @@ impl<B: Backend> Mamba2<B> {
         pass.backend.multiply_columns((attended, Columns::all(inner)), (qkv, z), rows, By::Silu)?;
         self.gated_norm.forward(pass.backend, side, attended, rows, inner)?;
         self.output.forward(pass, x, side, projected)
+    }
+
+    /// Of each value of the state: it decays, gets what is new, and is looked at.
+    pub(super) fn work(&self) -> StateWork {
+        let values = self.sizes.state_len();
+        self.kernel.work() + StateWork { values, flops_per_token: 5 * values }
     }
 
     fn scan(&self) -> Scan<'_, B> {

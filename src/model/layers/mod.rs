@@ -24,7 +24,7 @@ pub(super) use mamba2::{GroupNorm, Mamba2, Mamba2Sizes};
 pub(super) use norm::Normalisation;
 pub(super) use row_parallel::RowParallel;
 pub(super) use short_conv::ShortConv;
-pub(super) use state::Kernel;
+pub(super) use state::{Kernel, StateWork};
 
 use super::config::Widths;
 use super::groups::Place;
@@ -96,6 +96,16 @@ impl<B: Backend> Mixer<B> {
             Mixer::ShortConv(conv) => conv.forward(layer, pass, buffers),
             Mixer::DeltaNet(delta) => delta.forward(layer, pass, buffers),
             Mixer::Mamba2(mamba) => mamba.forward(layer, pass, buffers),
+        }
+    }
+
+    /// What it does with a state; `None` where it keeps keys and values.
+    pub(super) fn state(&self) -> Option<StateWork> {
+        match self {
+            Mixer::Attention(_) | Mixer::Latent(_) => None,
+            Mixer::ShortConv(conv) => Some(conv.kernel.work()),
+            Mixer::DeltaNet(delta) => Some(delta.work()),
+            Mixer::Mamba2(mamba) => Some(mamba.work()),
         }
     }
 

@@ -70,7 +70,9 @@ impl<'a, B: Backend> Loader<'a, B> {
     /// A tensor that no part asked for would be left out of the model in silence: its output would
     /// be wrong and nobody would know.
     pub(super) fn all_used(&self) -> Result<(), LoadError> {
-        match self.file.tensors().find(|t| !self.used.contains(t.name.as_str())) {
+        // Old files have frequencies in every layer, which are computed.
+        let is_known = |name: &str| self.used.contains(name) || name.ends_with(".attn_rot_embd.weight");
+        match self.file.tensors().find(|t| !is_known(&t.name)) {
             None => Ok(()),
             Some(tensor) => Err(LoadError::Unsupported {
                 file: self.file.path().display().to_string(),
@@ -225,12 +227,13 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(RowParallel { weight, bias: self.bias(name, dim)?, dim, post_norm, scale: 1.0 })
     }
 
-    /// A gated feed-forward part; gate and up are two tensors, or the halves of `ffn_up`.
+    /// A gated feed-forward part; gate and up are two tensors, or the halves of `ffn_up`. Its activation is the
+    /// file's, or the family's usual one.
     pub(super) fn gated(
         &mut self,
         config: &ModelConfig,
         i: usize,
-        activation: Activation,
+        usual: Activation,
     ) -> Result<Gated<B>, LoadError> {
         let (dim, width) = (config.dim, config.feed_forward);
         let name = |part: &str| format!("blk.{i}.ffn_{part}");
@@ -241,7 +244,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             up,
             gate_bias: self.bias(&name("gate"), width)?,
             up_bias: self.bias(&name("up"), width)?,
-            activation,
+            activation: config.activation.unwrap_or(usual),
             down: self.row_parallel(&name("down"), width, dim, None)?,
         })
     }
@@ -263,11 +266,12 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok((self.stacked(vec![gate])?, self.stacked(vec![up])?))
     }
 
+    /// The same without a gate.
     pub(super) fn dense(
         &mut self,
         config: &ModelConfig,
         i: usize,
-        activation: Activation,
+        usual: Activation,
     ) -> Result<Dense<B>, LoadError> {
         let (dim, width) = (config.dim, config.feed_forward);
         let name = |part: &str| format!("blk.{i}.ffn_{part}");
@@ -276,7 +280,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             up: self.matrix(&[(format!("{}.weight", name("up")), width)], dim)?,
             up_bias: self.bias(&name("up"), width)?,
             width,
-            activation,
+            activation: config.activation.unwrap_or(usual),
             down: self.row_parallel(&name("down"), width, dim, None)?,
         })
     }

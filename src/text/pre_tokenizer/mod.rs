@@ -78,7 +78,7 @@ impl PreTokenizer {
     }
 
     /// Calls `word` with one word of normalized text after the other.
-    pub fn split(&self, text: &str, word: impl FnMut(&str)) {
+    pub fn split<'t>(&self, text: &'t str, word: impl FnMut(&'t str)) {
         let mut words = vec![text];
         for stage in &self.stages {
             let mut finer = Vec::with_capacity(words.len());

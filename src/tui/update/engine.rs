@@ -243,6 +243,9 @@ fn ready(app: &mut App, info: Box<ModelInfo>, effects: &mut Vec<Effect>) {
             format!("{} has no chat template: it goes on from what you write, turn by turn", info.name),
         );
     }
+    if let Some(quantized) = info.quantized.as_ref().filter(|_| !goes_on) {
+        app.chat.note(Level::Info, format!("{} as {quantized}", info.name));
+    }
     app.meter.limits = Limits::Unknown;
     app.model = ModelState::Ready(info);
     app.before = None;

@@ -111,18 +111,23 @@ impl Checkpoint {
     /// it is. They are encoded when they are asked for.
     #[must_use]
     pub fn converted(&self, format: impl Fn(&TensorInfo) -> Option<BlockFormat>) -> Self {
-        let convert = |(info, source): &(TensorInfo, Source)| {
-            let wanted = format(info).filter(|format| *format != info.format);
-            match wanted.and_then(|format| info.in_format(format)) {
-                None => (info.clone(), source.clone()),
-                Some(to) => {
-                    let of = Box::new(source.clone());
-                    let source = Source::Encoded { of, from: info.format, to: to.format };
-                    (to, source)
-                }
-            }
+        self.mapped(|info, source| {
+            let wanted = format(info).filter(|format| *format != info.format)?;
+            let to = info.in_format(wanted)?;
+            let source = Source::Encoded { of: Box::new(source.clone()), from: info.format, to: to.format };
+            Some((to, source))
+        })
+    }
+
+    /// The same model with some tensors changed; `None` leaves one as it is.
+    pub(super) fn mapped(
+        &self,
+        mut change: impl FnMut(&TensorInfo, &Source) -> Option<(TensorInfo, Source)>,
+    ) -> Self {
+        let each = |(info, source): &(TensorInfo, Source)| {
+            change(info, source).unwrap_or_else(|| (info.clone(), source.clone()))
         };
-        let tensors = self.inner.tensors.iter().map(convert).collect();
+        let tensors = self.inner.tensors.iter().map(each).collect();
         let inner = Contents { tensors, ..Contents::clone(&self.inner) };
         Self { inner: Arc::new(inner), by_name: self.by_name.clone() }
     }
@@ -240,9 +245,7 @@ impl Checkpoint {
         if data.len() != info.bytes {
             return Err(damaged(format!("{} bytes where {} are needed", data.len(), info.bytes)));
         }
-        if let Source::Encoded { of, .. } = source
-            && let Some((file, range)) = of.place()
-        {
+        if let Some((file, range)) = source.encoded().and_then(Source::place) {
             self.release(file, range);
         }
         let place = source.place().map(|(file, range)| (self, file, range.start));

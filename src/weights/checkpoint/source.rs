@@ -1,6 +1,7 @@
 use super::super::bytes::Bytes;
-use crate::weights::BlockFormat;
+use crate::weights::quantize::Losses;
 use crate::weights::recode::{can_encode, recode};
+use crate::weights::{BlockFormat, Loss};
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
@@ -26,6 +27,8 @@ pub(in crate::weights) enum Source {
     Made(Arc<Make>),
     /// In another format than `of` has.
     Encoded { of: Box<Source>, from: BlockFormat, to: BlockFormat },
+    /// The same, told to `losses`: what the tensor of that name lost.
+    Quantized { of: Box<Source>, from: BlockFormat, to: BlockFormat, losses: Arc<Losses>, name: Arc<str> },
 }
 
 impl fmt::Debug for Source {
@@ -34,7 +37,9 @@ impl fmt::Debug for Source {
             Source::Plain { file, offset, bytes } => write!(f, "{bytes} bytes at {offset} of file {file}"),
             Source::Stack(parts) => f.debug_list().entries(parts).finish(),
             Source::Made(_) => f.write_str("made"),
-            Source::Encoded { of, from, to } => write!(f, "{of:?}, {} as {}", from.name(), to.name()),
+            Source::Encoded { of, from, to } | Source::Quantized { of, from, to, .. } => {
+                write!(f, "{of:?}, {} as {}", from.name(), to.name())
+            }
         }
     }
 }
@@ -57,6 +62,13 @@ impl Source {
                 can_encode(*to)?;
                 recode(&of.read(files)?, *from, *to, None).map(Cow::Owned)
             }
+            Source::Quantized { of, from, to, losses, name } => {
+                can_encode(*to)?;
+                let mut loss = Loss::default();
+                let blocks = recode(&of.read(files)?, *from, *to, Some(&mut loss))?;
+                losses.add(name, *from, *to, loss);
+                Ok(Cow::Owned(blocks))
+            }
         }
     }
 
@@ -71,7 +83,22 @@ impl Source {
             Source::Encoded { of, from, to } => {
                 Some(Source::Encoded { of: Box::new(of.part(index, count)?), from: *from, to: *to })
             }
+            Source::Quantized { of, from, to, losses, name } => Some(Source::Quantized {
+                of: Box::new(of.part(index, count)?),
+                from: *from,
+                to: *to,
+                losses: losses.clone(),
+                name: name.clone(),
+            }),
             Source::Stack(_) | Source::Made(_) => None,
+        }
+    }
+
+    /// What is encoded, where that is all that is done to it.
+    pub(in crate::weights) fn encoded(&self) -> Option<&Source> {
+        match self {
+            Source::Encoded { of, .. } | Source::Quantized { of, .. } => Some(of.encoded().unwrap_or(of)),
+            _ => None,
         }
     }
 

@@ -41,7 +41,7 @@ pub(super) fn f8(x: &[f32], block: &mut [u8]) {
 }
 
 /// The nearest e4m3, ties to even; what is larger becomes the largest.
-fn e4m3(x: f32) -> u8 {
+pub(in crate::weights) fn e4m3(x: f32) -> u8 {
     const LARGEST: u8 = 0x7E;
     let bits = x.abs().to_bits();
     let code = if x.abs() < 1.0 / 64.0 {

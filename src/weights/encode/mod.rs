@@ -12,6 +12,8 @@ mod fp;
 mod k;
 mod legacy;
 
+pub(super) use fp::e4m3;
+
 use super::BlockFormat;
 use half::{bf16, f16};
 

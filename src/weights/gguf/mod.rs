@@ -9,6 +9,7 @@
 mod cursor;
 mod described;
 mod ggml;
+mod join;
 mod parse;
 mod read;
 mod split;

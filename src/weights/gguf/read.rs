@@ -1,5 +1,6 @@
+use super::join::join;
 use super::parse::{MAGIC, PREAMBLE_BYTES, parse};
-use super::split::{self, Part};
+use super::split::Part;
 use crate::weights::BlockFormat;
 use crate::weights::bytes::Bytes;
 use crate::weights::checkpoint::{
@@ -8,20 +9,24 @@ use crate::weights::checkpoint::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// Reads the header of a file; its tensors stay where they are.
+/// Reads the header of a file, and of the other parts where it is one of several; tensors stay where they are.
 pub(in crate::weights) fn read(path: &Path, file: Bytes) -> Result<Checkpoint, CheckpointError> {
+    join(read_part(path, file)?).map(Checkpoint::new)
+}
+
+/// One file, whether it is all of a model or a part.
+pub(super) fn read_part(path: &Path, file: Bytes) -> Result<Contents, CheckpointError> {
     let read = version(path, &file).and_then(|version| read_version(path, file, version));
-    match (read, Part::from_name(path)) {
-        (Ok(file), _) => refuse_part(file),
+    match (read, Part::from_name(path).filter(Part::is_cut_by_bytes)) {
         // A part that was cut off by bytes looks damaged, and its name tells why.
         (Err(CheckpointError::NotGguf { .. } | CheckpointError::Damaged { .. }), Some(part)) => {
             Err(CheckpointError::Split { path: path.to_owned(), problem: part.explain(path) })
         }
-        (Err(error), _) => Err(error),
+        (read, _) => read,
     }
 }
 
-fn read_version(path: &Path, file: Bytes, version: u32) -> Result<Checkpoint, CheckpointError> {
+fn read_version(path: &Path, file: Bytes, version: u32) -> Result<Contents, CheckpointError> {
     let file = Arc::new(file);
     let header = parse(&file).map_err(|damage| damage.in_file(path))?;
     let mut tensors = Vec::with_capacity(header.tensors.len());
@@ -36,7 +41,7 @@ fn read_version(path: &Path, file: Bytes, version: u32) -> Result<Checkpoint, Ch
             None => unsupported.push(UnsupportedTensor { name, dims, format: described.kind.name, bytes }),
         }
     }
-    Ok(Checkpoint::new(Contents {
+    Ok(Contents {
         path: path.to_owned(),
         kind: Kind::Gguf { version },
         files: vec![file],
@@ -44,21 +49,7 @@ fn read_version(path: &Path, file: Bytes, version: u32) -> Result<Checkpoint, Ch
         tensors,
         unsupported,
         origin: Origin::default(),
-    }))
-}
-
-/// One part of a split model has only some of the tensors.
-fn refuse_part(file: Checkpoint) -> Result<Checkpoint, CheckpointError> {
-    let count = file.u64("split.count")?.unwrap_or(1);
-    if count <= 1 {
-        return Ok(file);
-    }
-    let number = file.u64("split.no")?.unwrap_or(0).saturating_add(1);
-    let problem = match Part::from_name(file.path()) {
-        Some(part) => part.explain(file.path()),
-        None => split::explain_unnamed(number, count),
-    };
-    Err(CheckpointError::Split { path: file.path().to_owned(), problem })
+    })
 }
 
 /// Checks magic and byte order, and gives the version.

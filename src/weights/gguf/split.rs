@@ -37,32 +37,48 @@ impl Part {
         format!("{}{number:0width$}{}", self.before, self.after, width = self.width)
     }
 
-    /// What is missing beside `path`, or that the parts must be joined.
-    pub fn explain(&self, path: &Path) -> String {
+    /// Where another part is, beside the one at `path`.
+    pub fn path(&self, path: &Path, number: usize) -> PathBuf {
+        path.with_file_name(self.name(number))
+    }
+
+    /// Not a file with a header of its own, as llama.cpp's parts are.
+    pub fn is_cut_by_bytes(&self) -> bool {
+        !self.after.ends_with(".gguf")
+    }
+
+    /// Which parts are missing beside `path`, if some are.
+    pub fn missing(&self, path: &Path) -> Option<String> {
         let missing: Vec<String> = (1..=self.count)
+            .filter(|number| !self.path(path, *number).exists())
             .map(|number| self.name(number))
-            .filter(|name| !sibling(path, name).exists())
             .collect();
         let is_part = format!("this is part {} of {} of a split model", self.number, self.count);
-        let whole = "glassbox reads models that are one file";
         match missing.len() {
-            0 => format!("{is_part}; {whole}: join the parts first (llama-gguf-split --merge does it)"),
-            1..=4 => format!("{is_part}; missing beside it: {}; and {whole}", missing.join(", ")),
-            n => format!("{is_part}; {n} parts are missing beside it, first {}; and {whole}", missing[0]),
+            0 => None,
+            1..=4 => Some(format!("{is_part}; missing beside it: {}", missing.join(", "))),
+            n => Some(format!("{is_part}; {n} parts are missing beside it, first {}", missing[0])),
         }
+    }
+
+    /// Why one that was cut by bytes cannot be read.
+    pub fn explain(&self, path: &Path) -> String {
+        let joined = || {
+            let (number, count) = (self.number, self.count);
+            format!(
+                "this is part {number} of {count} of a file that was cut: join the parts to one file first"
+            )
+        };
+        self.missing(path).unwrap_or_else(joined)
     }
 }
 
-/// The same for a file that says it is a part only inside.
+/// Of a file that says it is a part only inside.
 pub(super) fn explain_unnamed(number: u64, count: u64) -> String {
     format!(
-        "this is part {number} of {count} of a split model, and glassbox reads models that are one file: \
-         join the parts first (llama-gguf-split --merge does it)"
+        "this is part {number} of {count} of a split model, and its name does not say so: the parts are found by \
+         names such as model-{number:05}-of-{count:05}.gguf"
     )
-}
-
-fn sibling(path: &Path, name: &str) -> PathBuf {
-    path.with_file_name(name)
 }
 
 #[cfg(test)]

@@ -139,6 +139,51 @@ impl Value {
         })
     }
 
+    /// A type and a value of that type, as [`Value::read`] takes them.
+    pub(in crate::weights) fn write(&self, out: &mut Vec<u8>) {
+        out.extend((self.value_type() as u32).to_le_bytes());
+        match self {
+            Value::U8(value) => out.push(*value),
+            Value::I8(value) => out.extend(value.to_le_bytes()),
+            Value::U16(value) => out.extend(value.to_le_bytes()),
+            Value::I16(value) => out.extend(value.to_le_bytes()),
+            Value::U32(value) => out.extend(value.to_le_bytes()),
+            Value::I32(value) => out.extend(value.to_le_bytes()),
+            Value::U64(value) => out.extend(value.to_le_bytes()),
+            Value::I64(value) => out.extend(value.to_le_bytes()),
+            Value::F32(value) => out.extend(value.to_le_bytes()),
+            Value::F64(value) => out.extend(value.to_le_bytes()),
+            Value::Bool(value) => out.push(u8::from(*value)),
+            Value::String(text) => {
+                out.extend((text.len() as u64).to_le_bytes());
+                out.extend(text.as_bytes());
+            }
+            Value::Array(array) => {
+                out.extend((array.element as u32).to_le_bytes());
+                out.extend((array.len as u64).to_le_bytes());
+                out.extend(array.bytes());
+            }
+        }
+    }
+
+    fn value_type(&self) -> ValueType {
+        match self {
+            Value::U8(_) => ValueType::U8,
+            Value::I8(_) => ValueType::I8,
+            Value::U16(_) => ValueType::U16,
+            Value::I16(_) => ValueType::I16,
+            Value::U32(_) => ValueType::U32,
+            Value::I32(_) => ValueType::I32,
+            Value::U64(_) => ValueType::U64,
+            Value::I64(_) => ValueType::I64,
+            Value::F32(_) => ValueType::F32,
+            Value::F64(_) => ValueType::F64,
+            Value::Bool(_) => ValueType::Bool,
+            Value::String(_) => ValueType::String,
+            Value::Array(_) => ValueType::Array,
+        }
+    }
+
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) => Some(text),

@@ -2,10 +2,7 @@ use super::json::Json;
 use super::names::Table;
 use super::settings::Settings;
 use super::weights::Weights;
-use super::{
-    cohere, deepseek, gemma, gemma3, glm4, gpt_neox, gpt_oss, gpt2, lfm2, llama, mamba2, mixture, phi, phi3,
-    qwen, qwen_next, starcoder2,
-};
+use super::{cohere, deepseek, gemma, gemma3, glm4, gpt2, gpt_neox, gpt_oss, granite, lfm2, llama, mamba2, mixture, olmo2, phi, phi3, qwen, qwen_next, smollm3, starcoder2};
 use crate::weights::CheckpointError;
 
 /// How a family's folders are told in GGUF's keys and names, beyond what they have in common with most.
@@ -41,6 +38,7 @@ const FAMILIES: &[&Family] = &[
     &gpt2::FAMILY,
     &gpt_neox::FAMILY,
     &gpt_oss::FAMILY,
+    &granite::FAMILY,
     &lfm2::FAMILY,
     &llama::FAMILY,
     &llama::MISTRAL,
@@ -49,12 +47,14 @@ const FAMILIES: &[&Family] = &[
     &mixture::MIXTRAL,
     &mixture::QWEN2,
     &mixture::QWEN3,
+    &olmo2::FAMILY,
     &phi3::FAMILY,
     &phi::FAMILY,
     &qwen::QWEN2,
     &qwen::QWEN3,
     &qwen_next::QWEN3_5,
     &qwen_next::QWEN3_NEXT,
+    &smollm3::FAMILY,
     &starcoder2::FAMILY,
 ];
 

@@ -32,11 +32,8 @@ pub(super) const QWEN3_NEXT: Family = Family {
     ignored: &[],
 };
 
-pub(super) const QWEN3_5: Family = Family {
-    architecture: "qwen35",
-    model_types: &["qwen3_5_text", "qwen3_5"],
-    ..QWEN3_NEXT
-};
+pub(super) const QWEN3_5: Family =
+    Family { architecture: "qwen35", model_types: &["qwen3_5_text", "qwen3_5"], ..QWEN3_NEXT };
 
 fn settings(config: &Json, settings: &mut Settings) -> Result<(), CheckpointError> {
     settings.put_default("attention.layer_norm_rms_epsilon", 1e-6f32);

@@ -135,7 +135,9 @@ pub(super) trait Simd: Copy {
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    /// `b` where one of the two is not a number.
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    /// `b` where one of the two is not a number.
     unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn abs(a: Self::F) -> Self::F;
     /// `a * b + c`.
@@ -190,22 +192,47 @@ pub(super) trait Simd: Copy {
     /// Activations lie in -127 ..= 127.
     unsafe fn dot_signed<const N: usize>(total: Self::I, weights: &[Self::B; N], x: *const i8) -> Self::I;
 
-    /// e^x, relative error below 3e-7; e^-87.3 (about 1e-38) for everything below.
+    /// e^x, relative error below 3e-7; e^-87.3 (about 1e-38) for everything below. What is not a number
+    /// stays so.
     ///
     /// Cody-Waite reduction to |r| <= ln(2)/2 and a polynomial of degree 6.
     #[inline(always)]
     unsafe fn exp(x: Self::F) -> Self::F {
         // SAFETY: the caller has the instruction set; no memory is touched.
         unsafe {
-            let x = Self::min(Self::max(x, Self::splat(-87.3)), Self::splat(88.3));
-            let n = Self::round(Self::mul(x, Self::splat(std::f32::consts::LOG2_E)));
-            let r = Self::fma(n, Self::splat(-0.693_359_4), x);
-            let r = Self::fma(n, Self::splat(2.121_944_4e-4), r);
+            let (n, r) = Self::reduce(x);
             let mut p = Self::splat(1.0 / 720.0);
             for c in [1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
                 p = Self::fma(p, r, Self::splat(c));
             }
             Self::scale_by_power(p, n)
+        }
+    }
+
+    /// e^x - 1, as exact near zero: 2^n (e^r - 1) + 2^n - 1.
+    #[inline(always)]
+    unsafe fn exp_m1(x: Self::F) -> Self::F {
+        // SAFETY: the caller has the instruction set; no memory is touched.
+        unsafe {
+            let (n, r) = Self::reduce(x);
+            let mut p = Self::splat(1.0 / 720.0);
+            for c in [1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0] {
+                p = Self::fma(p, r, Self::splat(c));
+            }
+            let power = Self::scale_by_power(Self::splat(1.0), n);
+            Self::fma(Self::mul(p, r), power, Self::sub(power, Self::splat(1.0)))
+        }
+    }
+
+    /// x = n ln 2 + r with a whole n, x clamped to -87.3 ..= 88.3.
+    #[inline(always)]
+    unsafe fn reduce(x: Self::F) -> (Self::F, Self::F) {
+        // SAFETY: the caller has the instruction set; no memory is touched.
+        unsafe {
+            let x = Self::min(Self::splat(88.3), Self::max(Self::splat(-87.3), x));
+            let n = Self::round(Self::mul(x, Self::splat(std::f32::consts::LOG2_E)));
+            let r = Self::fma(n, Self::splat(-0.693_359_4), x);
+            (n, Self::fma(n, Self::splat(2.121_944_4e-4), r))
         }
     }
 }
@@ -318,6 +345,7 @@ mod tests {
             }
             assert!(worst.0 < 3e-7, "{}: relative error {} at {}", isa.name(), worst.0, worst.1);
             assert!(exp(isa, &[f32::NEG_INFINITY; 16]).iter().all(|y| *y < 1e-37));
+            assert!(exp(isa, &[f32::NAN; 16]).iter().all(|y| y.is_nan()));
         }
     }
 
