@@ -12,9 +12,9 @@
 //! - `settings`: keys that `config.rs` does not put (it puts all it finds, so look there first), and
 //!   [`put_default`](settings::Settings::put_default) for what configurations leave out.
 //! - `names`: rows for tensors that `names.rs` has not, or has with another meaning. `*` is a number.
-//! - `recipes`: what is more than a name: [`Weights::split`](weights::Weights::split) for fused rows,
-//!   [`Weights::map`](weights::Weights::map) with [`Item`](item::Item)'s functions for the rest (`transposed`, `gathered`,
-//!   `every`, `parts`, `stack`, `reshaped`). Packed weights are unpacked before, under the name that plain ones have.
+//! - `recipes`: what is more than a name: [`Weights::map`](weights::Weights::map) with [`Item`](item::Item)'s functions
+//!   (`rows` of a fused matrix, `transposed`, `gathered`, `every`, `parts`, `stack`, `reshaped`). Packed weights are
+//!   unpacked before, under the name that plain ones have.
 //! - `ignored`: what may lie there and is not needed, with the reason.
 //!
 //! Numbers are not changed here: a norm that wants 1 added is stored as the hub has it, and the model
