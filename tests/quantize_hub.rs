@@ -116,6 +116,45 @@ fn without_the_permutation_it_would_say_something_else() {
     assert!(!near(&at(&was, 1), &at(&is, 1)));
 }
 
+/// A tokenizer of bytes as GPT-2 writes them, and one merge.
+fn byte_level() -> String {
+    let printable = |byte: u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+    let mut others = 256..;
+    let letter = |byte| char::from_u32(if printable(byte) { byte } else { others.next().unwrap() }).unwrap();
+    let mut vocab: serde_json::Map<_, _> = (0..256)
+        .map(letter)
+        .zip(0..)
+        .map(|(letter, id)| (letter.to_string(), serde_json::json!(id)))
+        .collect();
+    vocab.insert("lo".into(), 256.into());
+    let bytes = serde_json::json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true});
+    serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": bytes, "post_processor": bytes, "decoder": bytes,
+        "model": {"type": "BPE", "vocab": vocab, "merges": ["l o"]},
+    })
+    .to_string()
+}
+
+#[test]
+fn the_tokenizer_of_a_folder_goes_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("model");
+    std::fs::create_dir(&model).unwrap();
+    for file in std::fs::read_dir(folder("llama_sharded").unwrap()).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), model.join(file.file_name())).unwrap();
+    }
+    std::fs::write(model.join("tokenizer.json"), byte_level()).unwrap();
+    std::fs::write(model.join("chat_template.jinja"), "{{ messages[0].content }}!").unwrap();
+    let gguf = written(&model, &dir.path().join("out.gguf")).unwrap();
+    let (before, after) = (Checkpoint::open(&model).unwrap(), gguf);
+    let text = |file: &Checkpoint| glassbox::open::text_model(file, None).unwrap();
+    let ids = |file: &Checkpoint| text(file).encode("Hello, wörld!\n  2 + 2", glassbox::text::Specials::Text);
+    assert!(!ids(&before).is_empty() && ids(&before) == ids(&after));
+    assert!(text(&before).has_chat_template() && text(&after).has_chat_template());
+}
+
 #[test]
 fn a_family_that_nobody_knows_the_difference_of_is_refused() {
     let Some(folder) = folder("mamba2") else { return println!("skipped: mamba2 is not here") };
