@@ -1,4 +1,5 @@
 use super::bpe;
+use super::fallback::Fallback;
 use super::merge_list::MergeList;
 use super::pre_tokenizer::PreTokenizer;
 use super::vocab::{Kind, VocabError, VocabSpec};
@@ -14,8 +15,10 @@ pub(super) struct ByteLevel {
     /// Cuts words once more when they are spelt.
     spelt: PreTokenizer,
     list: MergeList,
-    /// [256]: whether the byte itself is a token. One that is not is dropped.
+    /// [256]: whether the byte itself is a token. One that is not is unknown, or dropped where there is no
+    /// token for that.
     is_token: Vec<bool>,
+    fallback: Option<Fallback>,
 }
 
 impl ByteLevel {
@@ -28,11 +31,14 @@ impl ByteLevel {
     ) -> Result<Self, VocabError> {
         let list = MergeList::new(spec, kinds, plain, pre.ignore_merges)?;
         let is_token = |byte| list.token(spell(byte).encode_utf8(&mut [0; 4]).as_bytes()).is_some();
+        let fuse = spec.recipe.as_ref().is_some_and(|recipe| recipe.fuse_unknown);
+        let unknown = spec.unk.filter(|_| spec.recipe.is_some());
         let cuts = spec.recipe.as_ref().map_or(&[][..], |recipe| &recipe.spelt_cuts);
         Ok(Self {
             pre,
             spelt: PreTokenizer::new(Vec::new(), cuts)?,
             is_token: (0..=255).map(is_token).collect(),
+            fallback: unknown.map(|_| Fallback::unknown(unknown, fuse)),
             list,
         })
     }
@@ -44,7 +50,8 @@ impl ByteLevel {
         self.pre.split(&text, |word| {
             words.encode(word, ids, |word, ids| {
                 spelt.clear();
-                spelt.extend(word.bytes().filter(|byte| self.is_token[*byte as usize]).map(spell));
+                let is_kept = |byte: &u8| self.is_token[*byte as usize] || self.fallback.is_some();
+                spelt.extend(word.bytes().filter(is_kept).map(spell));
                 self.spelt.split(&spelt, |word| self.merge(word, &mut key, ids));
             });
         });
@@ -55,7 +62,14 @@ impl ByteLevel {
             Some(id) => ids.push(id),
             None => {
                 let pieces = bpe::join(spelt, |joined, at| self.list.rank(joined, at, key));
-                ids.extend(pieces.filter_map(|piece| self.list.token(piece.as_bytes())));
+                let start = ids.len();
+                for piece in pieces {
+                    match (self.list.token(piece.as_bytes()), &self.fallback) {
+                        (Some(id), _) => ids.push(id),
+                        (None, Some(fallback)) => fallback.emit(piece, start, ids),
+                        (None, None) => {}
+                    }
+                }
             }
         }
     }

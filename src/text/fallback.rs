@@ -19,6 +19,11 @@ impl Fallback {
         Self { bytes, unknown, fuse }
     }
 
+    /// Without tokens for bytes.
+    pub fn unknown(unknown: Option<TokenId>, fuse: bool) -> Self {
+        Self { bytes: Box::new([None; 256]), unknown, fuse }
+    }
+
     /// `start`: where the ids of the same word begin.
     pub fn emit(&self, piece: &str, start: usize, ids: &mut Vec<TokenId>) {
         let before = ids.len();

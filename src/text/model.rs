@@ -1,12 +1,10 @@
-use super::byte_level::{ByteLevel, spell};
-use super::characters::Characters;
+use super::byte_level::spell;
+use super::encoder::Encoder;
 use super::normalizer::{Normalizer, normalize};
-use super::pre_tokenizer::PreTokenizer;
 use super::reply::{Families, Mark, Reasoning, ToolFormat, guess_reasoning, guess_tools};
-use super::sentence_piece::SentencePiece;
-use super::specials::{Segment, SpecialTokens, Specials, is_plain_token};
+use super::specials::{Segment, SpecialTokens, Specials};
 use super::template::{ChatTemplate, TemplateError};
-use super::vocab::{Algorithm, END_THINK, Kind, Pieces, THINK, VocabError, VocabSpec};
+use super::vocab::{Algorithm, END_THINK, Pieces, THINK, VocabError, VocabSpec};
 use super::{OutputOptions, OutputParser};
 use crate::protocol::{
     Failure, FailureKind, Grammar, Guided, REASONING_PARSERS, TOOL_CALL_PARSERS, TokenId, ToolChoice, Tools,
@@ -42,12 +40,6 @@ pub struct TextModel {
     architecture: String,
 }
 
-enum Encoder {
-    ByteLevel(Box<ByteLevel>),
-    SentencePiece(SentencePiece),
-    Characters(Box<Characters>),
-}
-
 impl TextModel {
     /// A chat template that is not valid Jinja is no error here: prompts of plain text need none.
     pub fn new(spec: VocabSpec) -> Result<TextModel, VocabError> {
@@ -56,12 +48,9 @@ impl TextModel {
         let kinds = spec.kinds()?;
         let pieces = Pieces::new(&spec, algorithm, kinds.clone())?;
         let specials = SpecialTokens::new(&spec, &kinds, algorithm == Algorithm::SentencePiece);
-        let (encoder, pre_adds_bos) = encoder(&spec, &kinds, &pieces, algorithm)?;
-        let strips_space = match (&spec.recipe, &encoder) {
-            (Some(recipe), _) => recipe.strips_space,
-            (None, Encoder::SentencePiece(encoder)) => encoder.has_space_prefix(),
-            _ => false,
-        };
+        let (encoder, pre_adds_bos) = Encoder::new(&spec, &kinds, &pieces, algorithm)?;
+        let strips_space =
+            spec.recipe.as_ref().map_or(encoder.has_space_prefix(), |recipe| recipe.strips_space);
         let source = spec.chat_template.as_deref();
         let mut model = TextModel {
             normalizers: spec.recipe.as_ref().map_or_else(Vec::new, |recipe| recipe.normalizers.clone()),
@@ -238,23 +227,15 @@ impl TextModel {
     /// `text` holds none of the tokens that are found in text as it is; `is_first`: nothing stands before.
     fn encode_between(&self, text: &str, is_first: bool, specials: Specials, ids: &mut Vec<TokenId>) {
         let text = normalize(&self.normalizers, text, is_first);
-        let Some(found) = &self.normalized_specials else { return self.encode_plain(&text, is_first, ids) };
+        let Some(found) = &self.normalized_specials else { return self.encoder.encode(&text, is_first, ids) };
         let mut is_first = is_first;
         found.split(&text, specials, |segment| {
             match segment {
                 Segment::Token(id) => ids.push(id),
-                Segment::Text(text) => self.encode_plain(text, is_first, ids),
+                Segment::Text(text) => self.encoder.encode(text, is_first, ids),
             }
             is_first = false;
         });
-    }
-
-    fn encode_plain(&self, text: &str, is_first: bool, ids: &mut Vec<TokenId>) {
-        match &self.encoder {
-            Encoder::ByteLevel(encoder) => encoder.encode(text, is_first, ids),
-            Encoder::SentencePiece(encoder) => encoder.encode(text, ids),
-            Encoder::Characters(encoder) => encoder.encode(text, is_first, ids),
-        }
     }
 
     /// SentencePiece cannot tell U+2581 from a space.
@@ -300,39 +281,6 @@ impl TextModel {
     /// A reader for one reply's tokens.
     pub fn output(&self, options: OutputOptions) -> OutputParser {
         OutputParser::new(self.pieces.clone(), self.families.clone(), self.strips_space, options)
-    }
-}
-
-/// And whether vocabularies of its kind begin prompts with BOS when the file does not say.
-fn encoder(
-    spec: &VocabSpec,
-    kinds: &[Kind],
-    pieces: &Pieces,
-    algorithm: Algorithm,
-) -> Result<(Encoder, bool), VocabError> {
-    let pre = || match &spec.recipe {
-        None => PreTokenizer::named(spec.pre.as_deref()),
-        Some(recipe) => {
-            let mut pre = PreTokenizer::new(recipe.prefixes.clone(), &recipe.cuts)?;
-            pre.ignore_merges = recipe.ignore_merges;
-            Ok(pre)
-        }
-    };
-    // A GGUF's user-defined tokens are found in text before it is merged, whatever they say.
-    let is_plain = |id: usize| spec.recipe.is_some() && is_plain_token(spec, id);
-    match algorithm {
-        Algorithm::ByteLevel => {
-            let pre = pre()?;
-            let adds_bos = pre.add_bos;
-            Ok((Encoder::ByteLevel(Box::new(ByteLevel::new(spec, kinds, pre, is_plain)?)), adds_bos))
-        }
-        Algorithm::SentencePiece => {
-            Ok((Encoder::SentencePiece(SentencePiece::new(spec, kinds, pieces)), true))
-        }
-        Algorithm::Characters => {
-            let encoder = Characters::new(spec, kinds, pieces, pre()?, is_plain)?;
-            Ok((Encoder::Characters(Box::new(encoder)), false))
-        }
     }
 }
 

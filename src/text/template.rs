@@ -1,4 +1,5 @@
 use super::python::{self, Absent, Raised};
+use super::stored::{STORABLE, checked, storable};
 use chrono::NaiveDateTime;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, Value};
@@ -49,7 +50,8 @@ impl ChatTemplate {
         env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         env.set_fuel(Some(FUEL));
         python::install(&mut env, now);
-        env.add_template_owned("template", without_generation_blocks(source))
+        env.add_filter(STORABLE, storable);
+        env.add_template_owned("template", prepared(source))
             .map_err(|error| TemplateError::Syntax(describe(&error)))?;
         let none = if compares_with_none(source) { Value::from(()) } else { Value::from_object(Absent) };
         Ok(Self { env, none })
@@ -113,12 +115,19 @@ fn compares_with_none(source: &str) -> bool {
     })
 }
 
-/// `{% generation %}` only marks text for training: here it is a block that is always entered.
-fn without_generation_blocks(source: &str) -> String {
+/// `{% generation %}` only marks text for training: here it is a block that is always entered. What is
+/// stored in a namespace is checked.
+fn prepared(source: &str) -> String {
     let mut out = String::new();
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
-        let Some(len) = rest[start..].find("%}") else { break };
+        let Some(len) = rest[start + 2..].find("%}").map(|len| len + 2) else { break };
+        if let Some((inside, len)) = checked(&rest[start + 2..]) {
+            out.push_str(&rest[..start + 2]);
+            out.push_str(&inside);
+            rest = &rest[start + 2 + len..];
+            continue;
+        }
         let tag = &rest[start + 2..start + len];
         let name = tag.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
         out.push_str(&rest[..start + 2]);
@@ -177,6 +186,27 @@ mod tests {
     fn blocks_take_their_line_with_them_and_nothing_is_escaped() {
         assert_eq!(render("a\n  {% if true %}\nb <&'\">\n  {% endif %}\nc\n"), "a\nb <&'\">\nc");
         assert_eq!(render("{{ '<b>' }}"), "<b>");
+    }
+
+    #[test]
+    fn half_a_tag_is_an_error_and_no_panic() {
+        for source in ["{%}", "a{%}{% if", "{%%}", "{%", "{%}%}"] {
+            assert!(matches!(ChatTemplate::new(source), Err(TemplateError::Syntax(_))), "{source}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_cannot_hold_itself() {
+        for stored in ["ns", "[ns]", "{'a': [ns]}", "namespace(b=ns)"] {
+            let source = format!("{{% set ns = namespace() %}}{{% set ns.a = {stored} -%}}{{{{ ns.a }}}}");
+            let failed = render_with(&source, json!({}));
+            assert!(
+                matches!(&failed, Err(TemplateError::Failed(why)) if why.contains("namespace")),
+                "{failed:?}"
+            );
+        }
+        let deep = "{% set ns = namespace(a=1) %}{% for i in range(5000) %}{% set ns.a = [ns.a] %}{% endfor %}{{ ns.a }}";
+        assert!(render_with(deep, json!({})).is_err());
     }
 
     // BUGLOG C02.
