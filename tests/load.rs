@@ -4,10 +4,10 @@
 mod support;
 
 use glassbox::compute::Backend;
-use glassbox::model::{LoadError, LoadOptions, Loaded, load};
+use glassbox::model::{LoadError, LoadOptions, Loaded, Outputs, load};
 use glassbox::weights::{BlockFormat, Checkpoint, GgufWriter};
 use std::path::Path;
-use support::cpu;
+use support::{Driven, batch, cpu, fixture};
 
 const DIM: usize = 32;
 const VOCAB: usize = 8;
@@ -164,4 +164,66 @@ fn resident_kib(path: &Path) -> usize {
     let ours = maps.lines().skip_while(|line| !line.ends_with(path.to_str().unwrap()));
     let rss = ours.filter_map(|line| line.strip_prefix("Rss:")).next().unwrap();
     rss.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
+fn a_state_that_nobody_has_room_for_is_refused() {
+    let mut tiny = Tiny { architecture: "mamba2", ..Tiny::new() };
+    let large = 1 << 24;
+    tiny.whole.extend([("ssm.conv_kernel", large), ("ssm.inner_size", large), ("ssm.time_step_rank", 1024)]);
+    tiny.whole.extend([("ssm.group_count", 1), ("ssm.state_size", large)]);
+    let refused = tiny.refused();
+    assert!(refused.contains("mamba2.embedding_length is 32: with"), "{refused}");
+    assert!(refused.contains("a layer's state is too large"), "{refused}");
+}
+
+fn with_states(name: &str, longer_blocks: bool) -> Loaded {
+    let file = Checkpoint::open(&fixture(name)).unwrap();
+    let options = LoadOptions { longer_blocks, max_batched_tokens: 16, ..LoadOptions::default() };
+    load(&file, cpu(1), &options, &|_, _| ()).unwrap()
+}
+
+/// Of tests/fixtures/gguf/mamba2.gguf, three layers: three inputs of 128 + 2 x 2 x 16 channels, and 128 rows
+/// of 16.
+const MAMBA_STATES: usize = 3 * 4 * (3 * 192 + 128 * 16);
+
+/// A block is as long as a state at least. Keys and values fill it as well, where nobody asked for its size.
+#[test]
+fn blocks_grow_where_states_are_larger_than_keys_and_values() {
+    // One layer attends, with 2 heads of 32; the states of three: 3 inputs of 128 channels, 4 heads of 16 x 16.
+    let (token, state) = (2 * 2 * 32 * 2, 4 * (3 * 128 + 4 * 16 * 16));
+    let hybrid = |longer_blocks| {
+        let loaded = with_states("checkpoints/qwen3_5_text", longer_blocks);
+        (loaded.kv.block_size, loaded.kv_bytes_per_token, loaded.state_bytes)
+    };
+    assert_eq!(hybrid(false), (16, state / 16, 3 * state));
+    assert_eq!(hybrid(true), (32, token, 3 * 32 * token));
+    let pure = with_states("gguf/mamba2.gguf", true);
+    assert_eq!((pure.kv.block_size, pure.kv.max_model_len), (256, 1 << 20));
+    assert_eq!((pure.kv_bytes_per_token, pure.state_bytes), (0, MAMBA_STATES));
+    let attends = Tiny::new().load().unwrap();
+    assert_eq!((attends.kv.block_size, attends.state_bytes), (16, 0));
+}
+
+#[test]
+fn a_pass_reads_the_states_of_each_sequence_once() {
+    let mut runner = with_states("gguf/mamba2.gguf", true).runner;
+    let mut read = |rows: &[(u32, &'static [u32])]| {
+        let row = |(block, tokens): &(u32, &'static [u32])| Driven {
+            seq: u64::from(*block),
+            tokens,
+            start: 0,
+            blocks: vec![*block],
+            outputs: Outputs::None,
+        };
+        let rows: Vec<Driven> = rows.iter().map(row).collect();
+        let before = runner.usage();
+        let launched = runner.launch(&batch(&rows)).unwrap();
+        runner.sample(launched, &[]).unwrap();
+        let after = runner.usage();
+        (after.bytes_read - before.bytes_read, after.flops - before.flops)
+    };
+    let (one, two) = (read(&[(1, &[5, 6])]), read(&[(1, &[5]), (2, &[6])]));
+    assert_eq!(two.0 - one.0, MAMBA_STATES as u64);
+    assert_eq!(two.1, one.1, "as many tokens");
 }

@@ -68,7 +68,7 @@ pub enum By {
 pub struct Columns {
     pub first: usize,
     pub len: usize,
-    /// Values from one row to the next.
+    /// Values from one row to the next; 0 where one row serves for all that are read.
     pub stride: usize,
 }
 

@@ -143,6 +143,9 @@ fn kv_values_per_token(file: &Checkpoint, architecture: &str) -> Option<u64> {
     let heads = file.per_layer(&key("attention.head_count"), layers).ok().flatten()?;
     let kv_heads =
         file.per_layer(&key("attention.head_count_kv"), layers).ok().flatten().unwrap_or(heads.clone());
+    if kv_heads.contains(&0) {
+        return None;
+    }
     let by_width = number("embedding_length")?.checked_div(u64::from(*heads.first()?));
     let key_len = number("attention.key_length").or(by_width)?;
     let value_len = number("attention.value_length").or(by_width)?;
@@ -207,6 +210,13 @@ mod tests {
         assert_eq!(summary(said.clone()).quantization, "Q4_K_M");
         assert!(summary(said).has_chat_template);
         assert_eq!(summary(llama().put("general.file_type", 9_999u32)).quantization, "Q8_0");
+    }
+
+    /// A cache that is planned by tokens alone would have no room for states.
+    #[test]
+    fn layers_without_keys_are_more_than_a_number_of_tokens() {
+        let some = llama().put("llama.attention.head_count_kv", vec![2u32, 0, 2]);
+        assert_eq!(summary(some).kv_values_per_token, None);
     }
 
     #[test]

@@ -125,6 +125,28 @@ fn preempted_swapped_or_taken_back_they_lose_and_repeat_nothing() {
     }
 }
 
+/// A state that stands between two ends of blocks is of no use to anyone else.
+#[test]
+fn prompts_stop_where_a_state_can_be_cached() {
+    let two_steps = |groups: &[CacheSpec], settings: EngineSettings| {
+        let mut bench = bench(groups, 128, settings);
+        bench.ask("a prompt of 22 tokens.", seeded(1, 4));
+        bench.step();
+        let first = bench.row_tokens();
+        bench.step();
+        (first[0], bench.row_tokens()[0])
+    };
+    let hybrid = [FULL, STATE];
+    assert_eq!(two_steps(&hybrid, settings()), (20, 2));
+    assert_eq!(two_steps(&hybrid, settings().budget(7)), (4, 4));
+    assert_eq!(two_steps(&hybrid, settings().budget(3)), (3, 1));
+    // Nothing is cached, or no state is, or prompts are not cut.
+    assert_eq!(two_steps(&hybrid, settings().caching(false)), (22, 1));
+    assert_eq!(two_steps(&[FULL, window(6)], settings()), (22, 1));
+    let whole = settings().tuned(|s| s.enable_chunked_prefill = false);
+    assert_eq!(two_steps(&hybrid, whole), (22, 1));
+}
+
 #[test]
 fn choices_fork_in_every_group() {
     for groups in kinds() {
@@ -144,7 +166,8 @@ fn a_branch_starts_where_its_groups_allow() {
     for groups in kinds() {
         let mut bench = bench(&groups, 128, settings());
         let parent = first(bench.ask("ten tokens", seeded(4, 24)));
-        (0..12).for_each(|_| bench.step());
+        // With states, one step for the prompt's whole blocks and one for the rest.
+        (0..13).for_each(|_| bench.step());
         for (id, keep) in [(1001, 22), (1002, 20), (1003, 12), (1004, 3)] {
             let id = RequestId(id);
             let params = SamplingParams { seed: Some(4), ..seeded(4, 24) };

@@ -12,7 +12,7 @@ use crate::weights::Checkpoint;
 /// Layers without key heads are convolutions.
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
     config.recurrent_where_no_heads(file)?;
-    config.state_len = (kernel_width(file, config)? - 1) * config.dim;
+    config.keep_state(kernel_width(file, config)?, config.dim, 0)?;
     config.widths.qkv = config.widths.qkv.max(3 * config.dim);
     config.widths.side = config.dim;
     Ok(())

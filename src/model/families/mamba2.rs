@@ -11,9 +11,9 @@ use crate::weights::Checkpoint;
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
     let sizes = sizes(file, config)?;
     config.caches.fill(CacheSpec::Recurrent);
-    // No layer has keys.
-    (config.heads, config.kv_heads) = (0, 0);
-    config.state_len = (kernel_width(file, config)? - 1) * sizes.channels() + sizes.state_len();
+    // No layer has keys; of that size they would fit every device.
+    (config.heads, config.kv_heads, config.head_dim) = (0, 0, 16);
+    config.keep_state(kernel_width(file, config)?, sizes.channels(), sizes.state_len())?;
     config.widths.qkv = sizes.projected();
     config.widths.attended = sizes.inner();
     config.widths.gated = 0;

@@ -30,7 +30,7 @@ pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(
     config.norm_plus_one = true;
     config.recurrent_where_no_heads(file)?;
     let Shape { delta, width, mixture } = shape(file, config)?;
-    config.state_len = (width - 1) * delta.channels() + delta.state_len();
+    config.keep_state(width, delta.channels(), delta.state_len())?;
     let heads = config.heads * config.head_dim;
     let widths = &mut config.widths;
     widths.qkv = widths.qkv.max(delta.projected());
