@@ -346,9 +346,11 @@ pub fn text_model(file: &Checkpoint, chat_template: Option<&str>) -> Result<Text
     }
 }
 
-/// What the file's `tokenizer.ggml.*` keys say, or what a hub's folder has in files of its own.
+/// What the file's `tokenizer.ggml.*` keys say, or what a hub's folder has in files of its own (which a GGUF file
+/// made from one may carry).
 pub fn vocabulary(file: &Checkpoint) -> Result<VocabSpec, CheckpointError> {
-    if file.is_hub() {
+    let carries = || file.value("tokenizer.ggml.model").is_none() && file.carried("tokenizer.json").is_some();
+    if file.is_hub() || carries() {
         let spec = VocabSpec::from_hub(&hub_files(file)?).map_err(|error| in_folder(file, error))?;
         return Ok(VocabSpec { architecture: file.architecture()?.to_owned(), ..spec });
     }
@@ -382,9 +384,9 @@ const LONGEST_COMPANION: u64 = 256 << 20;
 
 /// The files about text in a hub's folder.
 fn hub_files(file: &Checkpoint) -> Result<HubFiles, CheckpointError> {
-    let read = |name: &str| match file.companion(name) {
-        None => Ok(None),
-        Some(path) => companion(&path).map(Some),
+    let read = |name: &str| match (file.companion(name), file.carried(name)) {
+        (Some(path), _) => companion(&path).map(Some),
+        (None, carried) => Ok(carried.map(|text| text.as_bytes().to_vec())),
     };
     let wrong =
         |problem: &str| CheckpointError::Hub { path: file.path().to_owned(), problem: problem.into() };

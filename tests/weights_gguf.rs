@@ -226,20 +226,20 @@ fn files_that_are_something_else_say_so() {
 
 #[test]
 fn formats_we_cannot_compute_are_named() {
-    let file = GgufWriter::new("x").tensor("blk.0.w", &[256], BlockFormat::Q6_K, vec![0; 210]);
+    let file = GgufWriter::new("x").tensor("blk.0.w", &[256], BlockFormat::F16, vec![0; 512]);
     let described =
         |number: u32| [1u32.to_le_bytes().as_slice(), &256u64.to_le_bytes(), &number.to_le_bytes()].concat();
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("iq.gguf");
-    fs::write(&path, patched(&file, &described(14), &described(17))).unwrap();
+    let path = dir.path().join("i8.gguf");
+    fs::write(&path, patched(&file, &described(1), &described(24))).unwrap();
 
     let error = Checkpoint::open(&path).unwrap_err().to_string();
-    assert!(error.contains(r#"tensor "blk.0.w" is IQ2_XS, which glassbox cannot compute yet"#), "{error}");
+    assert!(error.contains(r#"tensor "blk.0.w" is I8, which glassbox cannot compute yet"#), "{error}");
     let looked_at = Checkpoint::inspect(&path).unwrap();
-    assert_eq!(looked_at.unsupported()[0].bytes, 74);
-    assert!(looked_at.tensor("blk.0.w").unwrap_err().to_string().contains("IQ2_XS"));
+    assert_eq!(looked_at.unsupported()[0].bytes, 256);
+    assert!(looked_at.tensor("blk.0.w").unwrap_err().to_string().contains("I8"));
 
-    let error = error_of(patched(&file, &described(14), &described(999)));
+    let error = error_of(patched(&file, &described(1), &described(999)));
     assert!(error.contains(r#"tensor "blk.0.w""#) && error.contains("its type is 999"), "{error}");
 }
 

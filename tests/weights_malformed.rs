@@ -279,6 +279,21 @@ fn every_wrong_file_is_an_error_or_opens_and_costs_little() {
     assert!(files - opened >= 700, "only {} of {files} are refused", files - opened);
 }
 
+// Found by changes at random: the length of a key's name made it swallow most of the file, and the error repeated it.
+#[test]
+fn an_error_does_not_repeat_a_name_of_a_megabyte() {
+    let _alone = alone();
+    let name = "\u{1}".repeat(1 << 20);
+    let mut key = Laid::default();
+    key.put(Kind::Magic, b"GGUF\x03\0\0\0");
+    key.put(Kind::Count, &0u64.to_le_bytes());
+    key.put(Kind::Count, &1u64.to_le_bytes());
+    key.key(&name, 99);
+    assert!(!opens("a key", key.bytes));
+    let twice = GgufWriter::new("x").tensor_f32(&name, &[1], &[0.0]).tensor_f32(&name, &[1], &[0.0]);
+    assert!(!opens("a tensor", twice.to_bytes()));
+}
+
 // ---- changes at random ----
 
 /// splitmix64

@@ -94,8 +94,11 @@ impl Engine {
         let wanted = keep.min(tokens.len() - 1);
         // Where its blocks are gone, or a window has slid on, it is computed again, from what the cache
         // has.
-        let shares =
-            live && !parent.table.is_empty() && self.kv.can_fork(&parent.table, parent.num_computed, wanted);
+        let rope = self.scheduler.rope;
+        let shares = rope.kind(parent.rope_len) == rope.kind(tokens.len())
+            && live
+            && !parent.table.is_empty()
+            && self.kv.can_fork(&parent.table, parent.num_computed, wanted);
         let computed = if shares { wanted } else { 0 };
         let table = match computed {
             0 => BlockTable::default(),
@@ -107,6 +110,9 @@ impl Engine {
         seq.chain.truncate(keep);
         seq.chain.extend(&tokens);
         seq.tokens = tokens;
+        if computed == 0 {
+            seq.begin(rope);
+        }
         seq.params = request.params.clone();
         if keep < len || !request.then.is_empty() {
             // What the sampler remembers is of another end.

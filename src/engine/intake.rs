@@ -2,7 +2,7 @@ use super::phrases::phrases;
 use super::sequence::{Reading, Scoring, Sequence};
 use crate::base::Clock;
 use crate::kv::{BlockTable, CacheSpec, ExtraKeys, HashChain, most_blocks};
-use crate::model::ModelLimits;
+use crate::model::{ModelLimits, RopeLengths};
 use crate::protocol::{
     Command, Count, Counted, Event, Failure, FailureKind, ForkRequest, Prompt, Request, RequestId,
     SamplingParams, SeqId, SequenceState, TokenId, Tool, ToolChoice, Tools, WhatIf, WhatIfAnswer,
@@ -25,6 +25,7 @@ pub struct Intake {
     clock: Clock,
     bounds: Lengths,
     block_size: usize,
+    rope: RopeLengths,
 }
 
 /// How long a sequence may get, in tokens, and why.
@@ -117,7 +118,12 @@ impl Lengths {
 
 impl Intake {
     pub fn new(text: Arc<TextModel>, clock: Clock, bounds: Lengths, block_size: usize) -> Self {
-        Self { text, clock, bounds, block_size }
+        Self { text, clock, bounds, block_size, rope: RopeLengths::Same }
+    }
+
+    pub fn with_rope(mut self, lengths: RopeLengths) -> Self {
+        self.rope = lengths;
+        self
     }
 
     pub fn take(&self, command: Command) -> Work {
@@ -223,8 +229,9 @@ impl Intake {
     /// The sequence that computes the prompt, for all choices of the request.
     fn sequence(&self, accepted: &Accepted, tokens: Vec<TokenId>) -> Sequence {
         let request = &accepted.request;
-        let mut chain =
-            HashChain::new(self.block_size, ExtraKeys { lora: None, cache_salt: request.cache_salt.clone() });
+        let rope = self.rope.kind(tokens.len());
+        let keys = ExtraKeys { lora: None, cache_salt: request.cache_salt.clone(), rope };
+        let mut chain = HashChain::new(self.block_size, keys);
         chain.extend(&tokens);
         Sequence {
             id: SeqId { request: request.id, choice: 0 },

@@ -18,6 +18,7 @@
 //! | `account` | what a step's samples mean for its sequences |
 //! | `output`, `stream` | tokens to events; the only place that ends a choice |
 //! | `borders` | where steps end for models with recurrent layers |
+//! | `rope` | sequences that outgrow their rotary factors |
 //! | `best_of`, `repetition` | which choices are told of many; whether an answer goes round in circles |
 //! | `breakpoints`, `debug` | whether a step met a breakpoint, and why; what is looked at for it |
 //! | `control` | commands between steps |
@@ -54,6 +55,7 @@ mod plan;
 mod preempt;
 mod queue;
 mod repetition;
+mod rope;
 mod rounds;
 mod scheduler;
 mod sequence;

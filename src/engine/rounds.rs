@@ -10,7 +10,9 @@ impl Scheduler {
     /// The same rows again, each for its next token, when there is nothing to decide: all of them
     /// decode and have their blocks (`num_scheduler_steps`). False, and nothing planned, otherwise.
     pub(super) fn repeat(&mut self, left: u32, kv: &mut BlockManager, plan: &mut Plan) -> bool {
-        let decodes = |seq: &Sequence| !seq.held && !seq.is_prefill() && !seq.is_saturated(self.context());
+        let decodes = |seq: &Sequence| {
+            !seq.held && !seq.is_prefill() && !seq.is_saturated(self.context()) && !seq.outgrew(self.rope)
+        };
         if self.running.is_empty()
             || self.running.len() > plan.tokens_left.min(plan.outputs_left)
             || self.running.len() > self.settings.max_num_seqs

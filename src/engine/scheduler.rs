@@ -4,6 +4,7 @@ use super::plan::Plan;
 use super::sequence::{Sequence, Share};
 use super::sequences::{Key, Sequences};
 use crate::kv::{BlockManager, Hits};
+use crate::model::RopeLengths;
 use crate::protocol::{
     Batching, Reason, RequestId, RowKind, SchedulerSettings, SchedulingPolicy, SequenceState, Slots, Waiting,
 };
@@ -19,6 +20,7 @@ pub struct Scheduler {
     /// Of a model with recurrent layers whose prefixes are cached: tokens of a block. What is cached of a state
     /// is how it stood at the end of a step that ended with a block.
     pub(super) border: Option<usize>,
+    pub(super) rope: RopeLengths,
     /// In the order of admission; round robin turns it.
     pub(super) running: Vec<Key>,
     /// The first is looked at first.
@@ -63,6 +65,7 @@ impl Scheduler {
         Self {
             sequences: Sequences::default(),
             border: None,
+            rope: RopeLengths::Same,
             running: Vec::new(),
             waiting: VecDeque::new(),
             estimate: Estimate::new(settings.schedule_conservativeness),
@@ -121,6 +124,7 @@ impl Scheduler {
             }
             match self.share_of_running(key, at, threshold, deferred, plan) {
                 Ok(None) => {}
+                Ok(Some(_)) if self.sequences[key].outgrew(self.rope) => self.begin_anew(key, kv),
                 Ok(Some(share)) => self.make_room(key, share, kv, plan),
                 Err(reason) => plan.skipped.push(Waiting { seq: self.sequences[key].id, reason }),
             }
@@ -149,6 +153,10 @@ impl Scheduler {
         }
         if let Some(reason) = deferred.filter(|_| seq.is_prefill()) {
             return Err(reason);
+        }
+        // It is to begin anew, with all of its tokens.
+        if seq.in_flight > 0 && seq.outgrew(self.rope) {
+            return Err(Reason::InFlight);
         }
         // Lowered while more were running.
         if at >= places {
@@ -265,6 +273,7 @@ impl Scheduler {
 
     /// Tokens that need not be computed: held, swapped out, or found in the cache.
     pub(super) fn look_up(&mut self, key: Key, kv: &mut BlockManager) -> usize {
+        self.fit_rope(key, kv);
         let seq = &self.sequences[key];
         self.hits.clear();
         if !seq.table.is_empty() || seq.swapped.is_some() {

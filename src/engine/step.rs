@@ -103,7 +103,9 @@ impl Engine {
         let kv = cache(settings, limits, &offload);
         let bounds = bounds(limits, lengths);
         Self {
-            scheduler: Scheduler::new(settings.scheduler.clone(), bounds).with_border(kv.state_border()),
+            scheduler: Scheduler::new(settings.scheduler.clone(), bounds)
+                .with_border(kv.state_border())
+                .with_rope(limits.rope_lengths),
             kv,
             output: Output::new(text.clone(), clock.clone(), lengths.longest()),
             stats: Stats::new(),
@@ -241,6 +243,7 @@ impl Engine {
     /// The intake that goes with this engine; it lives on its own thread.
     pub fn intake(&self) -> Intake {
         Intake::new(self.text.clone(), self.clock.clone(), self.lengths, self.kv.block_size())
+            .with_rope(self.scheduler.rope)
     }
 
     /// Recounts every block against every table: free + cached + owned = total. For idle moments

@@ -79,11 +79,13 @@ pub struct ExtraKeys {
     pub lora: Option<(String, String)>,
     /// Keeps the prompts of one tenant apart from those of another.
     pub cache_salt: Option<String>,
+    /// Tells apart how keys are turned, where that depends on the sequence; 0 is the usual way.
+    pub rope: u64,
 }
 
 impl ExtraKeys {
     /// Each part has a tag and each text its length, so that no adapter can be named like a salt.
-    /// The salt stands in the first block only: all others descend from it.
+    /// Salt and rope stand in the first block only: all others descend from it.
     fn encode(&self, first: bool) -> Box<[u8]> {
         let mut bytes = Vec::new();
         let mut text = |tag: u8, text: &str| {
@@ -97,6 +99,10 @@ impl ExtraKeys {
         }
         if let Some(salt) = self.cache_salt.as_ref().filter(|_| first) {
             text(3, salt);
+        }
+        if self.rope != 0 && first {
+            bytes.push(4);
+            bytes.extend(self.rope.to_le_bytes());
         }
         bytes.into()
     }
@@ -133,6 +139,14 @@ impl HashChain {
             let parent = self.hashes.last();
             let extra = if parent.is_none() { &self.extra.first } else { &self.extra.later };
             self.hashes.push(BlockHash::of(parent, block, extra));
+        }
+    }
+
+    /// The same tokens with keys that are turned in another way.
+    pub fn turn(&mut self, rope: u64, tokens: &[u32]) {
+        if self.extra.keys.rope != rope {
+            *self = Self::new(self.block_size, ExtraKeys { rope, ..self.extra.keys.clone() });
+            self.extend(tokens);
         }
     }
 
@@ -233,6 +247,20 @@ mod tests {
                 assert_ne!(a.namespace(), b.namespace());
             }
         }
+    }
+
+    /// BUGLOG A04: keys that are turned otherwise are never found, and those turned alike are again.
+    #[test]
+    fn keys_that_are_turned_otherwise_have_other_names() {
+        let tokens: Vec<u32> = (0..12).collect();
+        let mut chain = HashChain::new(4, salted("a"));
+        chain.extend(&tokens);
+        let short = chain.hashes().to_vec();
+        chain.turn(1, &tokens);
+        assert!(chain.hashes().len() == 3 && chain.hashes().iter().all(|hash| !short.contains(hash)));
+        assert_ne!(chain.namespace(), HashChain::new(4, salted("a")).namespace());
+        chain.turn(0, &tokens);
+        assert_eq!(chain.hashes(), short);
     }
 
     #[test]

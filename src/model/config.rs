@@ -72,13 +72,14 @@ impl ModelConfig {
                 _ => Err(bad(&key(name), value, &format!("from 1 to {MOST} is possible"))),
             }
         };
+        let layers = whole("block_count")?;
         // Models without attention say that they have no heads.
-        let whole_or = |name: &str, or: usize| match file.u64(&key(name))? {
+        let whole_or = |name: &str, or: usize| match alike(file, &key(name), layers)? {
             None | Some(0) => Ok(or),
-            Some(_) => whole(name),
+            Some(value) if value <= MOST => Ok(value),
+            Some(value) => Err(bad(&key(name), value, &format!("from 1 to {MOST} is possible"))),
         };
         let (dim, heads) = (whole("embedding_length")?, whole_or("attention.head_count", 1)?);
-        let layers = whole("block_count")?;
         // Layers without attention have none.
         let most = |heads: Vec<u32>| heads.into_iter().max().filter(|heads| *heads > 0);
         let kv_heads = file.per_layer(&key("attention.head_count_kv"), layers)?.and_then(most);
@@ -254,8 +255,20 @@ impl ModelConfig {
 
     /// Tokens of the window that some layers see, where the file has one. A token sees itself at least.
     pub(super) fn window_length(&self, file: &Checkpoint) -> Result<Option<usize>, ConfigError> {
-        let window = file.u64(&format!("{}.attention.sliding_window", self.architecture))?;
+        let window = file.u64(&format!("{}.{WINDOW}", self.architecture))?;
         Ok(window.filter(|window| *window > 0).map(|window| usize::try_from(window).unwrap_or(usize::MAX)))
+    }
+
+    /// The window of a family that has layers with one, as long as `usual` where the file says nothing.
+    pub(super) fn require_window(
+        &self,
+        file: &Checkpoint,
+        usual: Option<usize>,
+    ) -> Result<usize, ConfigError> {
+        match usual.filter(|_| file.value(&format!("{}.{WINDOW}", self.architecture)).is_none()) {
+            Some(usual) => Ok(usual),
+            None => self.whole(file, WINDOW),
+        }
     }
 
     /// Whether each layer sees a window: as the file lists it, or all but every `period`-th where it
@@ -287,6 +300,8 @@ impl ModelConfig {
     }
 }
 
+const WINDOW: &str = "attention.sliding_window";
+
 /// No dimension of a model is larger; a file that says so lies.
 const MOST: usize = 1 << 24;
 
@@ -303,6 +318,18 @@ fn activation(file: &Checkpoint, key: &str) -> Result<Option<Activation>, Config
         Some("gelu_new" | "gelu_fast" | "gelu_accurate" | "gelu_pytorch_tanh") => Activation::GeluTanh,
         Some(other) => return Err(bad(key, other, "only silu and forms of gelu are supported")),
     }))
+}
+
+/// A number that may be written once or for each layer; layers that differ in it are not supported.
+fn alike(file: &Checkpoint, key: &str, layers: usize) -> Result<Option<usize>, ConfigError> {
+    let Some(values) = file.per_layer(key, layers)? else { return Ok(None) };
+    match values.iter().find(|value| **value != values[0]) {
+        None => Ok(Some(values[0] as usize)),
+        Some(other) => {
+            let value = format!("{} in one layer and {other} in another", values[0]);
+            Err(bad(key, value, "all layers must be of one shape"))
+        }
+    }
 }
 
 /// Rows of the embedding matrix; the file's own `vocab_size` may be padded or missing.

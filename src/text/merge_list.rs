@@ -1,4 +1,3 @@
-use super::hub::BETWEEN;
 use super::index::TextIndex;
 use super::vocab::{Kind, VocabError, VocabSpec};
 use crate::protocol::TokenId;
@@ -29,7 +28,7 @@ impl MergeList {
             Kind::UserDefined => plain(*id),
             _ => false,
         };
-        let between = if spec.recipe.is_some() { BETWEEN } else { b' ' };
+        let between = spec.between();
         let tokens = TextIndex::new(&spec.tokens, (0..spec.tokens.len()).filter(is_ordinary));
         check(spec, &tokens, between)?;
         let merges = TextIndex::new(&spec.merges, 0..spec.merges.len());

@@ -51,6 +51,7 @@ enum Encoder {
 impl TextModel {
     /// A chat template that is not valid Jinja is no error here: prompts of plain text need none.
     pub fn new(spec: VocabSpec) -> Result<TextModel, VocabError> {
+        let spec = spec.with_recipe();
         let algorithm = spec.check()?;
         let kinds = spec.kinds()?;
         let pieces = Pieces::new(&spec, algorithm, kinds.clone())?;

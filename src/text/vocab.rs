@@ -1,5 +1,5 @@
 use super::byte_level;
-use super::hub::{AddedFlags, Recipe};
+use super::hub::{AddedFlags, BETWEEN, Recipe};
 use crate::base::Texts;
 use crate::protocol::TokenId;
 use std::borrow::Cow;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 #[derive(Clone, Debug, Default)]
 pub struct VocabSpec {
     /// `gpt2`: byte-level BPE. `llama`: SentencePiece BPE with scores and byte fallback. `bpe`: BPE of
-    /// characters with a list of merges and byte fallback, which only a [`Recipe`] describes.
+    /// characters with a list of merges and byte fallback, which a [`Recipe`] describes; `gemma4` names one.
     pub model: String,
     /// Name of the rule that cuts text into words before BPE; only `gpt2` vocabularies have one.
     pub pre: Option<String>,
@@ -48,7 +48,9 @@ pub struct VocabSpec {
 /// Why a vocabulary cannot be used. Names the key, token or merge at fault.
 #[derive(Debug, thiserror::Error)]
 pub enum VocabError {
-    #[error("tokenizer.ggml.model is {0:?}; supported are gpt2 (byte-level BPE) and llama (SentencePiece)")]
+    #[error(
+        "tokenizer.ggml.model is {0:?}; supported are gpt2 (byte-level BPE), llama (SentencePiece) and gemma4"
+    )]
     UnknownModel(String),
     #[error("tokenizer.ggml.pre is {name:?}; supported are {supported}")]
     UnknownPreTokenizer { name: String, supported: String },
@@ -115,12 +117,25 @@ fn is_end_name(text: &[u8]) -> bool {
 }
 
 impl VocabSpec {
+    /// What stands between the two tokens of a merge.
+    pub(super) fn between(&self) -> u8 {
+        if self.recipe.is_some() && self.model != "gemma4" { BETWEEN } else { b' ' }
+    }
+
+    /// With the recipe that its name stands for.
+    pub(super) fn with_recipe(mut self) -> Self {
+        if self.model == "gemma4" {
+            self.recipe.get_or_insert_with(Recipe::gemma4);
+        }
+        self
+    }
+
     /// Checks lengths and ids; after this every id in the spec is an index of `tokens`.
     pub(super) fn check(&self) -> Result<Algorithm, VocabError> {
         let algorithm = match self.model.as_str() {
             "gpt2" => Algorithm::ByteLevel,
             "llama" => Algorithm::SentencePiece,
-            "bpe" if self.recipe.is_some() => Algorithm::Characters,
+            "bpe" | "gemma4" if self.recipe.is_some() => Algorithm::Characters,
             other => return Err(VocabError::UnknownModel(other.into())),
         };
         let tokens = self.tokens.len();

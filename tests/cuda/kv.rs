@@ -342,25 +342,23 @@ fn blocks_are_copied_read_and_written_whole() {
 
 #[test]
 fn shapes_that_no_kernel_has_are_refused() {
-    in_every_order(|gpu| {
-        let shape = CacheShape {
-            blocks: 1,
-            block_size: 16,
-            kv_heads: 1,
-            head_dim: 64,
-            dtype: CacheDtype::F16,
-            latent: None,
-            least_bytes: 0,
-        };
-        for (bad, what) in [
-            (CacheShape { block_size: 257, ..shape }, "block_size of 1 to 256"),
-            (CacheShape { head_dim: 72, ..shape }, "multiple of 16"),
-            (CacheShape { head_dim: 528, ..shape }, "up to 512"),
-            (CacheShape { latent: Some(48), ..shape }, "latent"),
-            (CacheShape { dtype: CacheDtype::F32, ..shape }, "not of f32"),
-        ] {
-            let said = Cache::new(gpu, bad).err().unwrap();
-            assert!(said.0.contains(what), "{said}");
-        }
-    });
+    let shape = CacheShape {
+        blocks: 1,
+        block_size: 16,
+        kv_heads: 1,
+        head_dim: 64,
+        dtype: CacheDtype::F16,
+        latent: None,
+        least_bytes: 0,
+    };
+    for (bad, what) in [
+        (CacheShape { block_size: 257, ..shape }, "block_size of 1 to 256"),
+        (CacheShape { head_dim: 72, ..shape }, "multiple of 16"),
+        (CacheShape { head_dim: 528, ..shape }, "up to 512"),
+        (CacheShape { latent: Some(48), ..shape }, "latent"),
+        (CacheShape { dtype: CacheDtype::F32, ..shape }, "not of f32"),
+    ] {
+        let said = kv::check(&bad).unwrap_err();
+        assert!(said.0.contains(what), "{said}");
+    }
 }

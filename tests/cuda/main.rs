@@ -22,8 +22,13 @@ mod moe;
 mod mutations;
 mod paged;
 mod prefill;
+mod recurrent;
 mod rows;
 mod weights;
+
+#[path = "../golden/case.rs"]
+#[allow(dead_code)]
+mod case;
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -28,6 +28,7 @@ mod priority;
 mod questions;
 mod real;
 mod records;
+mod rope;
 mod sampling;
 mod scheduling;
 mod states;

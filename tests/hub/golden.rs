@@ -1,10 +1,10 @@
 //! The golden checkpoints: every tensor decodes to what the `safetensors` crate reads under its own name.
 
-use glassbox::weights::Checkpoint;
+use glassbox::weights::{Checkpoint, Value};
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 /// The whole set where it is there; what is committed of it otherwise.
@@ -126,4 +126,73 @@ fn both_spellings_of_a_configuration_are_the_same_settings() {
         compared += 1;
     }
     println!("{compared} configurations in both spellings");
+}
+
+/// Made by llama.cpp's converter from the same folders: the same keys with the same values, tensors of the same
+/// names and shapes.
+#[test]
+fn keys_and_names_are_those_of_llama_cpp() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let all = root.join("../shared/golden/gguf");
+    let ggufs = if all.is_dir() { all } else { root.join("tests/fixtures/gguf") };
+    let (mut compared, mut wrong) = (0, Vec::new());
+    for folder in folders() {
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let gguf = ggufs.join(format!("{name}.gguf"));
+        let (Ok(gguf), Ok(hub)) = (Checkpoint::open(&gguf), Checkpoint::open(&folder)) else { continue };
+        compared += 1;
+        for info in gguf.tensors().filter(|info| !own(&info.name)) {
+            match hub.info(&info.name) {
+                Some(ours) if squeezed(&info.name, &ours.dims) == squeezed(&info.name, &info.dims) => {}
+                Some(ours) => {
+                    wrong.push(format!("{name}: {}: {:?}, not {:?}", info.name, ours.dims, info.dims))
+                }
+                None => wrong.push(format!("{name}: no {}", info.name)),
+            }
+        }
+        let all: BTreeMap<&str, &Value> = hub.metadata().collect();
+        for (key, theirs) in gguf.metadata().filter(|(key, _)| key.starts_with(gguf.architecture().unwrap()))
+        {
+            match all.get(key) {
+                Some(ours) if same(ours, theirs) => {}
+                // The converter writes what a model has none of.
+                None if theirs.as_u64() == Some(0) => {}
+                ours => wrong.push(format!("{name}: {key} is {ours:?}, not {theirs:?}")),
+            }
+        }
+        let more = hub.tensors().filter(|info| gguf.info(&info.name).is_none() && !own(&info.name));
+        wrong.extend(more.map(|info| format!("{name}: {} is not in the GGUF file", info.name)));
+    }
+    println!("{compared} folders beside their GGUF files");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(compared > 0);
+}
+
+/// Integers are the same in any width.
+fn same(ours: &Value, theirs: &Value) -> bool {
+    match (ours, theirs) {
+        (Value::Array(ours), Value::Array(theirs)) => {
+            ours.len() == theirs.len() && ours.values().zip(theirs.values()).all(|(a, b)| same(&a, &b))
+        }
+        _ => match (ours.as_i64(), theirs.as_i64()) {
+            (None, None) => format!("{ours:?}") == format!("{theirs:?}"),
+            (ours, theirs) => ours == theirs,
+        },
+    }
+}
+
+/// Made by the converter: factors of rotary pairs, which we compute; the two halves of DeepSeek's key and value
+/// matrix, which our loader cuts.
+fn own(name: &str) -> bool {
+    ["rope_freqs.weight", "attn_k_b.weight", "attn_v_b.weight", "attn_kv_b.weight"]
+        .iter()
+        .any(|own| name.ends_with(own))
+}
+
+/// Without dimensions of one; Mamba's norm, which the converter cuts into groups, as one row.
+fn squeezed(name: &str, dims: &[usize]) -> Vec<usize> {
+    if name.ends_with("ssm_norm.weight") {
+        return vec![dims.iter().product()];
+    }
+    dims.iter().copied().filter(|dim| *dim != 1).collect()
 }

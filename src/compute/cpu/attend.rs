@@ -2,11 +2,11 @@
 
 use super::attention::{self, Desk, Merged, QUERIES, Query, SPLIT, SplitJob};
 use super::cache::{self, Cache};
-use super::norm;
+use super::norm::{self, RowNorm};
 use super::rows;
 use super::shared::Slots;
 use super::{Cpu, Isa};
-use crate::compute::{AttentionSpec, Span};
+use crate::compute::{AttentionSpec, HeadNorm, Over, Span};
 use std::ops::Range;
 
 /// Rows of one sequence that a thread takes at a time.
@@ -39,17 +39,16 @@ impl Cpu {
         cache: &mut Cache,
     ) {
         let (isa, dim) = (self.isa, spec.head_dim);
-        let (turned, width) = (spec.heads + spec.kv_heads, (spec.heads + 2 * spec.kv_heads) * dim);
+        let (turned, width) = (spec.heads + spec.kv_heads, row_width(spec));
         let rows = spans.iter().map(|s| s.len).sum::<usize>();
         let turn = |row: usize, x: &mut [f32]| {
-            let rope = spec.rope.expect("todo");
+            let (queries, keys) = x[..turned * dim].split_at_mut(spec.heads * dim);
+            normalise_heads(isa, queries, dim, spec.query_norm.as_ref());
+            normalise_heads(isa, keys, dim, spec.key_norm.as_ref());
+            let Some(rope) = spec.rope else { return };
             let half = rope.half;
             let (cos, sin) = (&rope.cos[row * half..][..half], &rope.sin[row * half..][..half]);
-            for (h, head) in x[..turned * dim].chunks_exact_mut(dim).enumerate() {
-                let norm = if h < spec.heads { &spec.query_norm } else { &spec.key_norm };
-                if let Some(norm) = norm {
-                    norm::normalise_in_place(isa, head, norm.norm.into());
-                }
+            for head in x[..turned * dim].chunks_exact_mut(dim) {
                 rows::rotate(isa, head, cos, sin, rope.style);
             }
         };
@@ -59,14 +58,18 @@ impl Cpu {
             for span in spans {
                 for i in 0..span.len {
                     let x = &qkv[(span.first + i) * width..][..width];
-                    let (k, v) = (spec.heads + kv_head, turned + kv_head);
+                    let k = &x[(spec.heads + kv_head) * dim..][..dim];
+                    let v = match spec.latent {
+                        Some(_) => &[],
+                        None => &x[(turned + kv_head) * dim..][..dim],
+                    };
                     let position = span.start + i;
                     let block = span.table[position / shape.block_size];
                     let start = shape.part(block, kv_head);
                     // SAFETY: every key head has its own part of a block, and one task.
                     let part = unsafe { all.take(start..start + shape.part_bytes()) };
                     let offset = position % shape.block_size;
-                    cache::store_token(isa, part, shape, offset, &x[k * dim..][..dim], &x[v * dim..][..dim]);
+                    cache::store_token(isa, part, shape, offset, k, v);
                 }
             }
         };
@@ -96,7 +99,7 @@ impl Cpu {
         let most_splits = spans.iter().map(|s| (s.start + s.len).div_ceil(SPLIT)).max().unwrap_or(0);
         // Few pieces with a long past: cut the past as well, so that every thread has work.
         let partials =
-            4 * spans.iter().map(|s| s.len).sum::<usize>() * spec.heads * most_splits * (spec.head_dim + 2);
+            4 * spans.iter().map(|s| s.len).sum::<usize>() * spec.heads * most_splits * (value_dim(spec) + 2);
         let cut = pieces.len() < 4 * self.pool.threads() && most_splits > 1;
         if cut && partials <= MOST_PARTIALS_BYTES {
             self.attend_in_splits(out, past, &mut pieces, most_splits);
@@ -108,7 +111,7 @@ impl Cpu {
 
     /// Each piece walks its whole past.
     fn attend_whole(&mut self, out: &mut [f32], past: Past, pieces: &[Piece]) {
-        let (isa, dim) = (self.isa, past.spec.head_dim);
+        let (isa, dim) = (self.isa, value_dim(past.spec));
         let (out, desks) = (Slots::new(out), Slots::new(&mut self.desks));
         self.pool.run(pieces.len(), |i, thread| {
             // SAFETY: a thread runs one piece at a time.
@@ -124,14 +127,16 @@ impl Cpu {
                         attention::merge(isa, into, found.largest, found.sum, &found.values[..dim]);
                     }
                 }
-                merged.into_iter().for_each(Merged::finish);
+                for (merged, place) in merged.into_iter().zip(places) {
+                    merged.finish(past.sink(*place));
+                }
             });
         });
     }
 
     /// Each piece is one split of the past; the results are merged in order afterwards.
     fn attend_in_splits(&mut self, out: &mut [f32], past: Past, pieces: &mut Vec<Piece>, most_splits: usize) {
-        let (isa, dim) = (self.isa, past.spec.head_dim);
+        let (isa, dim) = (self.isa, value_dim(past.spec));
         past.cut(pieces);
         // [rows, heads, splits] of (largest, sum, values).
         let rows = past.spans.iter().map(|s| s.len).sum::<usize>();
@@ -166,7 +171,7 @@ impl Cpu {
             for partial in partials.chunks_exact(slot) {
                 attention::merge(isa, &mut merged, partial[0], partial[1], &partial[2..]);
             }
-            merged.finish();
+            merged.finish(past.sink(place));
         }
     }
 }
@@ -193,11 +198,16 @@ impl Past<'_> {
         }
     }
 
+    /// The score beside those of a place in `[rows, heads]`.
+    fn sink(&self, place: usize) -> Option<f32> {
+        self.spec.sinks.map(|sinks| sinks[place % self.spec.heads])
+    }
+
     /// Cuts a piece's queries (row after row, the heads of the group inside) into groups of at most
     /// [`QUERIES`]; `places` are their positions in `[rows, heads]`.
     fn for_groups(&self, piece: &Piece, mut each: impl FnMut(&[Query], &[usize])) {
         let (span, spec, dim) = (&self.spans[piece.span], self.spec, self.spec.head_dim);
-        let (group, width) = (spec.heads / spec.kv_heads, (spec.heads + 2 * spec.kv_heads) * dim);
+        let (group, width) = (spec.heads / spec.kv_heads, row_width(spec));
         let total = piece.len * group;
         for start in (0..total).step_by(QUERIES) {
             let count = QUERIES.min(total - start);
@@ -224,9 +234,35 @@ impl Past<'_> {
             table: self.spans[piece.span].table,
             index: split,
             scale: self.spec.scale,
+            soft_cap: self.spec.soft_cap,
             queries,
         };
         attention::attend_split(isa, job, desk);
+    }
+}
+
+/// Of a row of queries, keys and values.
+fn row_width(spec: &AttentionSpec<Cpu>) -> usize {
+    let sides = if spec.latent.is_some() { 1 } else { 2 };
+    (spec.heads + sides * spec.kv_heads) * spec.head_dim
+}
+
+fn value_dim(spec: &AttentionSpec<Cpu>) -> usize {
+    spec.head_dim - spec.latent.unwrap_or(0)
+}
+
+/// The queries or the keys of one row.
+fn normalise_heads(isa: Isa, heads: &mut [f32], dim: usize, norm: Option<&HeadNorm<Cpu>>) {
+    let Some(HeadNorm { norm, over }) = norm else { return };
+    let norm = RowNorm::from(*norm);
+    match over {
+        Over::Head => heads.chunks_exact_mut(dim).for_each(|x| norm::normalise_in_place(isa, x, norm)),
+        Over::EachHead => {
+            let each =
+                |(h, x): (usize, &mut [f32])| norm::normalise_in_place(isa, x, norm.part(h * dim, dim));
+            heads.chunks_exact_mut(dim).enumerate().for_each(each);
+        }
+        Over::Heads => norm::normalise_in_place(isa, heads, norm),
     }
 }
 

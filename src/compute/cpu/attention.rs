@@ -7,7 +7,9 @@
 //! splits are merged in order: a row's result does not depend on the batch or on who worked on what.
 //! Nor on the block size: scores are made lane by lane and values are added position by position.
 
+use super::activation::capped;
 use super::cache::{Bf16, Element, F16, F32, Fp8, Int8, SLACK};
+use super::latent;
 use super::simd::{Simd, simd_fn};
 use crate::compute::{CacheDtype, CacheShape};
 
@@ -15,7 +17,7 @@ use crate::compute::{CacheDtype, CacheShape};
 pub(super) const SPLIT: usize = 256;
 
 /// Largest head.
-pub(super) const MOST_DIM: usize = 512;
+pub(super) const MOST_DIM: usize = 640;
 
 /// Queries that share a pass over the keys, or two where registers hold no more than half of them.
 pub(super) const QUERIES: usize = 8;
@@ -30,7 +32,7 @@ pub(super) struct Query<'a> {
 }
 
 /// Softmax over one split: largest score, sum of exponentials relative to it, values weighted by
-/// them (the first `head_dim`).
+/// them (the first `value_dim`).
 #[derive(Clone, Copy)]
 pub(super) struct Found {
     pub(super) largest: f32,
@@ -55,7 +57,7 @@ pub(super) struct Desk {
 }
 
 /// One number for each position of a split. Kernels write 16 at a time: up to 15 land beyond.
-type Positions = [f32; POSITIONS];
+pub(super) type Positions = [f32; POSITIONS];
 const POSITIONS: usize = SPLIT + 16;
 type Scores = [Positions; QUERIES];
 
@@ -78,6 +80,7 @@ pub(super) struct SplitJob<'a> {
     pub(super) index: usize,
     /// Multiplies scores before the softmax.
     pub(super) scale: f32,
+    pub(super) soft_cap: Option<f32>,
     /// At most [`QUERIES`].
     pub(super) queries: &'a [Query<'a>],
 }
@@ -103,14 +106,14 @@ unsafe fn attend_kernel<S: Simd>(job: SplitJob, desk: &mut Desk) {
 
 /// The positions of a split that some query sees, and where they lie.
 #[derive(Clone, Copy)]
-struct Seen<'a> {
+pub(super) struct Seen<'a> {
     cache: &'a [u8],
-    shape: CacheShape,
+    pub(super) shape: CacheShape,
     head: usize,
     table: &'a [u32],
     /// Of the split.
-    begin: usize,
-    end: usize,
+    pub(super) begin: usize,
+    pub(super) end: usize,
 }
 
 /// Positions of one block.
@@ -133,6 +136,14 @@ impl Seen<'_> {
         self.cache[part..].as_ptr()
     }
 
+    /// The first dimension of a position's key.
+    #[inline(always)]
+    pub(super) fn keys(self, position: usize) -> *const u8 {
+        let size = self.shape.block_size;
+        let part = self.shape.part(self.table[position / size], self.head);
+        self.cache[part + position % size * self.shape.dtype.bytes()..].as_ptr()
+    }
+
     #[inline(always)]
     fn runs(self, first: usize) -> impl Iterator<Item = Run> {
         let size = self.shape.block_size;
@@ -153,13 +164,13 @@ impl Seen<'_> {
 /// The instruction set is there. Everything else is checked.
 #[inline(always)]
 unsafe fn attend_as<S: Simd, E: Element>(job: SplitJob, desk: &mut Desk) {
-    let SplitJob { cache, shape, head, table, index, scale, queries } = job;
+    let SplitJob { cache, shape, head, table, index, scale, soft_cap, queries } = job;
     let Desk { scores, scales, found } = desk;
     let begin = index * SPLIT;
     let end = queries.iter().map(|q| q.end).max().unwrap_or(0).min(begin + SPLIT);
     let first = queries.iter().map(|q| q.first).min().unwrap_or(0).max(begin);
     assert!((1..=QUERIES).contains(&queries.len()) && end > first && shape.head_dim <= MOST_DIM);
-    assert!(queries.iter().all(|q| q.q.len() == shape.head_dim) && shape.head_dim.is_multiple_of(16));
+    assert!(queries.iter().all(|q| q.q.len() == shape.head_dim));
     // Every block the queries see lies inside the cache.
     let blocks = &table[first / shape.block_size..end.div_ceil(shape.block_size)];
     assert!(blocks.iter().all(|b| (*b as usize + 1) * shape.block_bytes() + SLACK <= cache.len()));
@@ -185,6 +196,9 @@ unsafe fn attend_as<S: Simd, E: Element>(job: SplitJob, desk: &mut Desk) {
             }
         }
         for (query, (scores, found)) in queries.iter().zip(scores.iter_mut().zip(found.iter_mut())) {
+            if let Some(cap) = soft_cap {
+                cap_scores::<S>(&mut scores[..(end - begin).next_multiple_of(16)], cap);
+            }
             (found.largest, found.sum) = soften::<S>(query, begin, end - begin, scores);
             if E::SCALED {
                 // A value's scale joins its weight.
@@ -192,10 +206,23 @@ unsafe fn attend_as<S: Simd, E: Element>(job: SplitJob, desk: &mut Desk) {
                     let p = scores.as_mut_ptr().add(i);
                     S::store(p, S::mul(S::load(p), S::load(scales.as_ptr().add(i))));
                 }
+                // Where nobody looks there may be no scale.
+                scores[..first - begin].fill(0.0);
+                scores[end - begin..].fill(0.0);
             }
         }
         for n in (0..queries.len()).step_by(S::TOKENS) {
             let (scores, found) = (&scores[n..], &mut found[n..]);
+            if let Some(latent) = shape.latent {
+                weigh_keys::<S, E>(
+                    seen,
+                    first,
+                    latent,
+                    scores,
+                    &mut found[..queries.len().min(n + S::TOKENS) - n],
+                );
+                continue;
+            }
             match queries.len().min(n + S::TOKENS) - n {
                 1 => weigh::<S, E, 1, 4>(seen, first, scores, found),
                 2 => weigh::<S, E, 2, 4>(seen, first, scores, found),
@@ -210,6 +237,40 @@ unsafe fn attend_as<S: Simd, E: Element>(job: SplitJob, desk: &mut Desk) {
                 n => unreachable!("{n} queries"),
             }
         }
+    }
+}
+
+/// Calls the kernel made for as many queries as there are results.
+#[inline(always)]
+unsafe fn weigh_keys<S: Simd, E: Element>(
+    seen: Seen,
+    first: usize,
+    latent: usize,
+    scores: &[Positions],
+    found: &mut [Found],
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        match found.len() {
+            1 => latent::weigh::<S, E, 1>(seen, first, latent, scores, found),
+            2 => latent::weigh::<S, E, 2>(seen, first, latent, scores, found),
+            3 => latent::weigh::<S, E, 3>(seen, first, latent, scores, found),
+            4 => latent::weigh::<S, E, 4>(seen, first, latent, scores, found),
+            5 if S::TOKENS == 8 => latent::weigh::<S, E, 5>(seen, first, latent, scores, found),
+            6 if S::TOKENS == 8 => latent::weigh::<S, E, 6>(seen, first, latent, scores, found),
+            7 if S::TOKENS == 8 => latent::weigh::<S, E, 7>(seen, first, latent, scores, found),
+            8 if S::TOKENS == 8 => latent::weigh::<S, E, 8>(seen, first, latent, scores, found),
+            n => unreachable!("{n} queries"),
+        }
+    }
+}
+
+/// `cap * tanh(score / cap)`
+#[inline(always)]
+unsafe fn cap_scores<S: Simd>(scores: &mut [f32], cap: f32) {
+    for scores in scores.as_chunks_mut::<16>().0 {
+        // SAFETY: there are 16.
+        unsafe { S::store(scores.as_mut_ptr(), capped::<S>(S::load(scores.as_ptr()), cap)) }
     }
 }
 
@@ -254,9 +315,11 @@ unsafe fn score_all<S: Simd, E: Element, const N: usize, const V: usize>(
                 let ahead = seen.part_ahead(at, V);
                 keys[count] = Keys { start: run.part.add(offset * E::BYTES), at, ahead, ..nothing };
                 if E::SCALED {
-                    let key_scales = run.part.add(2 * shape.half() * E::BYTES + 4 * offset).cast::<f32>();
+                    let numbers = shape.half() + shape.values();
+                    let key_scales = run.part.add(numbers * E::BYTES + 4 * offset).cast::<f32>();
                     keys[count].factor = S::mul(S::splat(scale), S::load(key_scales));
-                    let value_scales = S::load(key_scales.add(shape.block_size));
+                    let of_values = if shape.latent.is_some() { 0 } else { shape.block_size };
+                    let value_scales = S::load(key_scales.add(of_values));
                     S::store(scales.as_mut_ptr().add(at), value_scales);
                 }
                 count += 1;
@@ -354,7 +417,8 @@ unsafe fn weigh<S: Simd, E: Element, const N: usize, const V: usize>(
 ) {
     let (dim, at_once) = (seen.shape.head_dim, 16 * V);
     let whole = dim / at_once * at_once;
-    // SAFETY: `at_once`, then 16 dimensions from each `d` lie inside a head.
+    // SAFETY: `at_once`, then 16 dimensions from each `d` lie inside a head; the last ones may reach into the
+    // next token's or the slack: those sums are nobody's.
     unsafe {
         for d in (0..whole).step_by(at_once) {
             weigh_some::<S, E, N, V>(seen, first, d, scores, found);
@@ -429,8 +493,14 @@ impl<'a> Merged<'a> {
         Self { largest: f32::NEG_INFINITY, sum: 0.0, values }
     }
 
-    /// Divides by the sum. A row that saw nothing keeps its zeros.
-    pub(super) fn finish(self) {
+    /// Divides by the sum, which a sink's score joins. A row that saw nothing keeps its zeros.
+    pub(super) fn finish(mut self, sink: Option<f32>) {
+        if let Some(sink) = sink.filter(|sink| *sink > f32::NEG_INFINITY) {
+            let largest = self.largest.max(sink);
+            let old_scale = (self.largest - largest).exp();
+            self.values.iter_mut().for_each(|v| *v *= old_scale);
+            self.sum = self.sum * old_scale + (sink - largest).exp();
+        }
         let scale = if self.sum > 0.0 { 1.0 / self.sum } else { 0.0 };
         self.values.iter_mut().for_each(|v| *v *= scale);
     }

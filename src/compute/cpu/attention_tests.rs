@@ -3,7 +3,7 @@
 
 use super::tests::{Random, dot};
 use super::*;
-use crate::compute::{CacheDtype, RopeStyle, RopeTable};
+use crate::compute::{CacheDtype, HeadNorm, NormKind, Over, RopeStyle, RopeTable};
 use half::{bf16, f16};
 use proptest::prelude::*;
 
@@ -14,6 +14,13 @@ struct Attending {
     lens: Vec<usize>,
     /// Dimensions that the rotation turns, which the textbook does not know.
     turned: usize,
+    cap: Option<f32>,
+    /// One for each head, or none.
+    sinks: Vec<f32>,
+    /// Values are the keys' elements from here on.
+    latent: Option<usize>,
+    /// A block's.
+    least_bytes: usize,
     /// Of all sequences, one after the other: [len, (heads + 2 kv_heads) * head_dim]
     qkv: Vec<f32>,
 }
@@ -40,18 +47,31 @@ impl Attending {
     fn new(spec: (usize, usize, usize), window: Option<usize>, lens: &[usize], random: &mut Random) -> Self {
         let width = (spec.0 + 2 * spec.1) * spec.2;
         let qkv = random.reals(lens.iter().sum::<usize>() * width);
-        Self { spec, window, lens: lens.to_vec(), turned: 0, qkv }
+        let lens = lens.to_vec();
+        Self { spec, window, lens, turned: 0, cap: None, sinks: vec![], latent: None, least_bytes: 0, qkv }
+    }
+
+    /// The same with values inside the keys.
+    fn latent(self, latent: usize) -> Self {
+        let rows: usize = self.lens.iter().sum();
+        let new = Self { latent: Some(latent), ..self };
+        Self { qkv: new.qkv[..rows * new.width()].to_vec(), ..new }
     }
 
     fn width(&self) -> usize {
-        (self.spec.0 + 2 * self.spec.1) * self.spec.2
+        (self.spec.0 + if self.latent.is_some() { 1 } else { 2 } * self.spec.1) * self.spec.2
+    }
+
+    fn value_dim(&self) -> usize {
+        self.spec.2 - self.latent.unwrap_or(0)
     }
 
     /// One of the sequences.
     fn alone(&self, sequence: usize) -> Self {
         let first = self.lens[..sequence].iter().sum::<usize>() * self.width();
         let len = self.lens[sequence];
-        Self { lens: vec![len], qkv: self.qkv[first..][..len * self.width()].to_vec(), ..*self }
+        let qkv = self.qkv[first..][..len * self.width()].to_vec();
+        Self { lens: vec![len], sinks: self.sinks.clone(), qkv, ..*self }
     }
 
     /// What each launch computes: chunks of sequences, from a position on.
@@ -80,8 +100,8 @@ impl Attending {
             kv_heads,
             head_dim,
             dtype,
-            latent: None,
-            least_bytes: 0,
+            latent: self.latent,
+            least_bytes: self.least_bytes,
         };
         let mut cache = cpu.cache(shape).unwrap();
         // BUGLOG A10: cells that hold no token are never part of a result. 0x7fff is not a number as
@@ -97,7 +117,7 @@ impl Attending {
             table
         };
         let mut tables: Vec<_> = self.lens.iter().map(table_of).collect();
-        let mut out = vec![f32::NAN; self.lens.iter().sum::<usize>() * heads * head_dim];
+        let mut out = vec![f32::NAN; self.lens.iter().sum::<usize>() * heads * self.value_dim()];
         let frequencies: Vec<f32> = (0..self.turned / 2).map(|i| 0.7f32.powi(i as i32)).collect();
         for launch in self.launches(cut) {
             let (mut qkv, mut positions, mut places) = (Vec::new(), Vec::new(), Vec::new());
@@ -125,18 +145,18 @@ impl Attending {
                 window: self.window,
                 query_norm: None,
                 key_norm: None,
-                rope: Some(&rope),
-                soft_cap: None,
-                sinks: None,
-                latent: None,
+                rope: (self.turned > 0).then_some(&rope),
+                soft_cap: self.cap,
+                sinks: (!self.sinks.is_empty()).then_some(&self.sinks),
+                latent: self.latent,
                 group: 0,
                 rope_index: 0,
             };
             cpu.store_kv(&mut qkv, &spans, &spec, &mut cache).unwrap();
-            let mut part = vec![f32::NAN; positions.len() * heads * head_dim];
+            let mut part = vec![f32::NAN; positions.len() * heads * self.value_dim()];
             cpu.attend(&mut part, &qkv, &spans, &spec, &cache).unwrap();
             for (to, from, len) in places {
-                let row = heads * head_dim;
+                let row = heads * self.value_dim();
                 out[to * row..][..len * row].copy_from_slice(&part[from * row..][..len * row]);
             }
         }
@@ -154,17 +174,23 @@ impl Attending {
             for h in 0..heads {
                 let kv = h / (heads / kv_heads);
                 let keys: Vec<_> = (0..*len).map(|t| stored(t, heads + kv)).collect();
-                let values: Vec<_> = (0..*len).map(|t| stored(t, heads + kv_heads + kv)).collect();
+                let values: Vec<_> = match self.latent {
+                    Some(latent) => keys.iter().map(|k| k[latent..].to_vec()).collect(),
+                    None => (0..*len).map(|t| stored(t, heads + kv_heads + kv)).collect(),
+                };
                 out.extend((0..*len).map(|i| {
                     let begin = self.window.map_or(0, |w| (i + 1).saturating_sub(w));
-                    let scores: Vec<f64> =
-                        keys[begin..=i].iter().map(|k| dot(&row(i)[h * dim..][..dim], k) * 0.25).collect();
-                    let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                    let capped =
+                        |s: f64| self.cap.map_or(s, |cap| f64::from(cap) * (s / f64::from(cap)).tanh());
+                    let score = |k: &Vec<f64>| capped(dot(&row(i)[h * dim..][..dim], k) * 0.25);
+                    let scores: Vec<f64> = keys[begin..=i].iter().map(score).collect();
+                    let sink = self.sinks.get(h).map_or(f64::NEG_INFINITY, |sink| f64::from(*sink));
+                    let largest = scores.iter().copied().fold(sink, f64::max);
                     let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
-                    let total: f64 = weights.iter().sum();
+                    let total: f64 = weights.iter().sum::<f64>() + (sink - largest).exp();
                     let value =
                         |d: usize| weights.iter().zip(&values[begin..]).map(|(w, v)| w / total * v[d]).sum();
-                    ((first + i, h), (0..dim).map(value).collect::<Vec<f64>>())
+                    ((first + i, h), (0..self.value_dim()).map(value).collect::<Vec<f64>>())
                 }));
             }
             first += len;
@@ -290,7 +316,7 @@ fn attention_does_not_depend_on_the_block_size() {
                 let expected = attending.run(Cut { dtype, ..Cut::on(isa) });
                 assert!(expected.iter().all(|x| x.is_finite()));
                 for (block_size, chunk) in
-                    [(1, 1000), (5, 1000), (5, 7), (16, 33), (48, 1000), (255, 64), (256, 50)]
+                    [(1, 1000), (5, 1000), (5, 7), (16, 33), (48, 1000), (255, 64), (256, 50), (1024, 90)]
                 {
                     let cut = Cut { dtype, block_size, chunk, ..Cut::on(isa) };
                     assert!(attending.run(cut) == expected, "window {window:?}, {cut:?}");
@@ -307,6 +333,8 @@ struct Layer {
     window: Option<usize>,
     lens: Vec<usize>,
     cuts: [Cut; 2],
+    /// A cap, sinks, values inside the keys, blocks longer than need be.
+    extras: [bool; 4],
     seed: u32,
 }
 
@@ -317,8 +345,8 @@ fn layer() -> impl Strategy<Value = Layer> {
     let long = (250..530usize, 1..20usize).prop_map(|(long, short)| vec![short, long]);
     let heads = |most: usize, dims: &'static [usize]| (1..=9usize, 1..=most, prop::sample::select(dims));
     let shape = prop_oneof![
-        4 => (short, heads(3, &[16, 48, 64, 80, 128, 256])),
-        1 => (long, heads(1, &[16, 48])),
+        4 => (short, heads(3, &[1, 16, 20, 48, 64, 72, 80, 128, 256])),
+        1 => (long, heads(1, &[16, 24, 48])),
     ];
     let window = prop::option::of(prop_oneof![1..40usize, 250..300usize]);
     let cut = || {
@@ -327,8 +355,8 @@ fn layer() -> impl Strategy<Value = Layer> {
         (sizes, chunk, 1..=3usize, any::<bool>())
     };
     let dtype = prop::sample::select(DTYPES.to_vec());
-    (shape, window, dtype, [cut(), cut()], any::<u32>()).prop_map(
-        |((lens, heads), window, dtype, cuts, seed)| {
+    (shape, window, dtype, [cut(), cut()], any::<[bool; 4]>(), any::<u32>()).prop_map(
+        |((lens, heads), window, dtype, cuts, extras, seed)| {
             let cuts = cuts.map(|(block_size, chunk, threads, together)| Cut {
                 isa: Isa::Portable,
                 threads,
@@ -338,7 +366,7 @@ fn layer() -> impl Strategy<Value = Layer> {
                 together,
             });
             let (group, kv_heads, dim) = heads;
-            Layer { spec: (group * kv_heads, kv_heads, dim), window, lens, cuts, seed }
+            Layer { spec: (group * kv_heads, kv_heads, dim), window, lens, cuts, extras, seed }
         },
     )
 }
@@ -352,8 +380,15 @@ proptest! {
 
     #[test]
     fn attention_is_right_whatever_the_shape_and_the_same_however_it_is_cut(layer in layer()) {
-        let Layer { spec, window, lens, cuts: [cut, other], seed } = layer;
-        let mut attending = Attending::new(spec, window, &lens, &mut Random(u64::from(seed)));
+        let Layer { spec, window, lens, cuts: [cut, other], extras: [cap, sinks, latent, long], seed } = layer;
+        let random = &mut Random(u64::from(seed));
+        let mut attending = Attending::new(spec, window, &lens, random);
+        if latent {
+            attending = attending.latent(spec.2 / 3);
+        }
+        attending.cap = cap.then_some(0.7);
+        attending.sinks = if sinks { random.reals(spec.0) } else { vec![] };
+        attending.least_bytes = if long { 40_000 } else { 0 };
         let expected = attending.twin(cut.dtype);
         let mut vectors: Option<Vec<f32>> = None;
         for isa in Isa::available() {
@@ -365,15 +400,116 @@ proptest! {
             if isa != Isa::Portable {
                 prop_assert!(*vectors.get_or_insert_with(|| out.clone()) == out, "{isa} differs");
             }
-            attending.turned = spec.2;
+            attending.turned = spec.2 / 2 * 2;
             let out = attending.run(Cut { isa, ..cut });
             prop_assert!(out.iter().all(|x| x.is_finite()));
             prop_assert!(attending.run(Cut { isa, ..other }) == out, "{isa}: cut otherwise");
             let sequence = seed as usize % lens.len();
-            let row = spec.0 * spec.2;
+            let row = spec.0 * attending.value_dim();
             let first = lens[..sequence].iter().sum::<usize>() * row;
             let alone = attending.alone(sequence).run(Cut { isa, ..other });
             prop_assert!(alone == out[first..][..alone.len()], "{isa}: sequence {sequence} alone");
+        }
+    }
+}
+
+/// A latent cache of DeepSeek-V2's size, whose one key head serves all queries; a head as odd as Phi-2's.
+#[test]
+fn heads_of_any_size_are_attended_to_over_a_poisoned_cache() {
+    let mut random = Random(41);
+    let wide = Attending::new((5, 1, 576), None, &[37, 3], &mut random).latent(64);
+    let odd = Attending::new((4, 2, 20), Some(20), &[50, 16], &mut random);
+    for (attending, dtypes) in [(wide, &DTYPES[..2]), (odd, &DTYPES)] {
+        for dtype in dtypes {
+            let expected = attending.twin(*dtype);
+            for isa in Isa::available() {
+                let cut = Cut { dtype: *dtype, ..Cut::on(isa) };
+                let out = attending.run(cut);
+                let error = worst(&out, &expected);
+                assert!(error < 3e-6, "{:?} {dtype:?} on {isa}: {error}", attending.spec);
+                assert!(attending.run(Cut { chunk: 13, block_size: 5, threads: 3, ..cut }) == out, "{isa}");
+            }
+        }
+    }
+}
+
+/// With a sink far above every score a row is next to nothing, far below it is as without; neither is NaN.
+#[test]
+fn sinks_take_their_part_of_the_softmax() {
+    let mut random = Random(43);
+    let mut attending = Attending::new((2, 1, 16), None, &[300], &mut random);
+    for isa in Isa::available() {
+        attending.sinks = vec![];
+        let without = attending.run(Cut::on(isa));
+        for low in [-200.0, f32::NEG_INFINITY] {
+            attending.sinks = vec![low; 2];
+            assert_eq!(attending.run(Cut::on(isa)), without, "{isa}");
+        }
+        attending.sinks = vec![80.0; 2];
+        assert!(attending.run(Cut::on(isa)).iter().all(|x| x.abs() < 1e-25), "{isa}");
+    }
+}
+
+/// Queries and keys of a row by themselves, by weights of their own or all together.
+#[test]
+fn heads_are_normalised_by_what_their_norm_is_over() {
+    let (heads, kv_heads, dim, rows) = (4, 2, 24, 9);
+    let (width, mut random) = ((heads + 2 * kv_heads) * dim, Random(47));
+    let (weight, bias, qkv) =
+        (random.reals(heads * dim), random.reals(heads * dim), random.reals(rows * width));
+    let shape = CacheShape { block_size: 16, kv_heads, head_dim: dim, ..SMALL };
+    for (over, kind) in [
+        (Over::Head, NormKind::Rms),
+        (Over::Head, NormKind::Layer),
+        (Over::EachHead, NormKind::Layer),
+        (Over::Heads, NormKind::Rms),
+    ] {
+        for (isa, threads) in Isa::available().into_iter().flat_map(|isa| [(isa, 1), (isa, 2)]) {
+            let whole = Norm::<Cpu> { weight: &weight, bias: Some(&bias), eps: 1e-6, kind };
+            let (of_head, bias_of_head) = (weight[..dim].to_vec(), bias[..dim].to_vec());
+            let one = Norm { weight: &of_head, bias: Some(&bias_of_head), ..whole };
+            let (of_keys, bias_of_keys) =
+                (weight[..kv_heads * dim].to_vec(), bias[..kv_heads * dim].to_vec());
+            let keys = Norm { weight: &of_keys, bias: Some(&bias_of_keys), ..whole };
+            let norm = |norm| Some(HeadNorm { norm: if over == Over::Head { one } else { norm }, over });
+            let spec = AttentionSpec {
+                heads,
+                kv_heads,
+                head_dim: dim,
+                scale: 1.0,
+                window: None,
+                query_norm: norm(whole),
+                key_norm: norm(keys),
+                rope: None,
+                soft_cap: None,
+                sinks: None,
+                latent: None,
+                group: 0,
+                rope_index: 0,
+            };
+            let mut cpu = Cpu::with_isa(Some(threads), isa);
+            let mut cache = cpu.cache(shape).unwrap();
+            let mut out = qkv.clone();
+            let span = Span { first: 0, len: rows, start: 0, table: &[1] };
+            cpu.store_kv(&mut out, &[span], &spec, &mut cache).unwrap();
+            for (out, x) in out.chunks_exact(width).zip(qkv.chunks_exact(width)) {
+                let mut expected = x.to_vec();
+                for (first, count) in [(0, heads), (heads, kv_heads)] {
+                    let part = |h: usize, n: usize| {
+                        ((first + h) * dim..(first + h + n) * dim, h * dim..(h + n) * dim)
+                    };
+                    let parts: Vec<_> = match over {
+                        Over::Head => (0..count).map(|h| (part(h, 1).0, 0..dim)).collect(),
+                        Over::EachHead => (0..count).map(|h| part(h, 1)).collect(),
+                        Over::Heads => vec![part(0, count)],
+                    };
+                    for (at, weights) in parts {
+                        let norm = norm::RowNorm::from(whole).part(weights.start, weights.len());
+                        norm::normalise(isa, &mut expected[at.clone()], &x[at], norm);
+                    }
+                }
+                assert_eq!(out, expected, "{over:?} {kind:?} on {isa}");
+            }
         }
     }
 }
@@ -437,8 +573,9 @@ fn shapes_the_kernels_cannot_do_are_refused_with_their_numbers() {
     let mut cpu = Cpu::new(Some(1));
     for (shape, number) in [
         (CacheShape { block_size: 0, ..SMALL }, "not 0"),
-        (CacheShape { block_size: 257, ..SMALL }, "not 257"),
-        (CacheShape { head_dim: 24, ..SMALL }, "not 24"),
+        (CacheShape { block_size: 65537, ..SMALL }, "not 65537"),
+        (CacheShape { head_dim: 0, ..SMALL }, "not 0"),
+        (CacheShape { latent: Some(16), ..SMALL }, "not from 16"),
         (CacheShape { head_dim: 1024, ..SMALL }, "not 1024"),
     ] {
         let refused = cpu.cache(shape).err().unwrap().to_string();

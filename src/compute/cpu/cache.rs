@@ -3,6 +3,7 @@
 //! ```text
 //! one layer:  [block][kv head]( K [head_dim][block_size] | V [block_size][head_dim] )
 //! int8, fp8:  [block][kv head]( K, V as above            | scales of K [block_size] | of V [block_size] )
+//! latent:     [block]( K | scales of K ): values are a part of the keys
 //! ```
 //!
 //! Keys lie transposed in their block: one load is 16 tokens' worth of one dimension, so scores need
@@ -13,10 +14,10 @@ use super::simd::{Simd, simd_fn};
 use crate::compute::{CacheDtype, CacheShape, DeviceError, Result};
 use memmap2::MmapMut;
 
-/// Tokens of the largest block.
-const MOST_TOKENS: usize = 256;
+/// Tokens of the largest block: beside states, which are long, blocks of keys become so too.
+const MOST_TOKENS: usize = 1 << 16;
 
-/// Kernels read 16 elements at a time, so up to 15 scales beyond the last block.
+/// Kernels read 16 elements at a time, so up to 15 numbers beyond the last block.
 pub(super) const SLACK: usize = 64;
 
 pub struct Cache {
@@ -30,11 +31,12 @@ impl Cache {
         if !(1..=MOST_TOKENS).contains(&shape.block_size) {
             return refuse(&format!("a block_size of 1 to {MOST_TOKENS} tokens, not {}", shape.block_size));
         }
-        if !shape.head_dim.is_multiple_of(16) {
-            return refuse(&format!("heads whose size is a multiple of 16, not {}", shape.head_dim));
+        // Of heads there are none where all that is kept are states.
+        if shape.kv_heads > 0 && !(1..=MOST_DIM).contains(&shape.head_dim) {
+            return refuse(&format!("heads of 1 to {MOST_DIM}, not {}", shape.head_dim));
         }
-        if shape.head_dim > MOST_DIM {
-            return refuse(&format!("heads of at most {MOST_DIM}, not {}", shape.head_dim));
+        if let Some(latent) = shape.latent.filter(|latent| *latent >= shape.head_dim) {
+            return refuse(&format!("values inside keys of {}, not from {latent} on", shape.head_dim));
         }
         let bytes = shape.blocks * shape.block_bytes() + SLACK;
         // Zeroed pages that take memory when they are first written.
@@ -86,6 +88,16 @@ impl CacheShape {
     /// Elements of one head's K (or V) in one block.
     pub(super) fn half(&self) -> usize {
         self.block_size * self.head_dim
+    }
+
+    /// Elements of a token's value: a part of the key where it is latent.
+    pub(super) fn value_dim(&self) -> usize {
+        self.head_dim - self.latent.unwrap_or(0)
+    }
+
+    /// Elements of one head's V in one block.
+    pub(super) fn values(&self) -> usize {
+        if self.latent.is_some() { 0 } else { self.half() }
     }
 
     /// Where one head's part of a block begins.
@@ -199,13 +211,13 @@ impl Element for Fp8 {
 }
 
 simd_fn! {
-    /// Writes one token's key and value into one head's part of a block.
+    /// Writes one token's key and value, which is empty in a latent cache, into one head's part of a block.
     pub(super) fn store_token(part: &mut [u8], shape: CacheShape, offset: usize, k: &[f32], v: &[f32]) = store_kernel;
 }
 
 #[inline(always)]
 unsafe fn store_kernel<S: Simd>(part: &mut [u8], shape: CacheShape, offset: usize, k: &[f32], v: &[f32]) {
-    assert!(k.len() == shape.head_dim && v.len() == shape.head_dim && shape.head_dim.is_multiple_of(16));
+    assert!(k.len() == shape.head_dim && v.len() == if shape.latent.is_some() { 0 } else { shape.head_dim });
     assert!(offset < shape.block_size && part.len() == shape.part_bytes());
     // SAFETY: the assertions are what `store_as` asks for.
     unsafe {
@@ -229,34 +241,75 @@ unsafe fn store_as<S: Simd, E: Element>(
     k: &[f32],
     v: &[f32],
 ) {
-    let (dim, size) = (shape.head_dim, E::BYTES);
+    let (dim, size, tokens) = (shape.head_dim, E::BYTES, shape.block_size);
     let (keys, rest) = part.split_at_mut(shape.half() * size);
-    let (values, scales) = rest.split_at_mut(shape.half() * size);
-    let values = &mut values[offset * dim * size..][..dim * size];
-    let mut elements = [0u8; 64];
-    // SAFETY: `head_dim` is a multiple of 16, so 16 elements lie at each `d`.
+    let (values, scales) = rest.split_at_mut(shape.values() * size);
+    // SAFETY: the instruction set is the caller's.
     unsafe {
-        let (k_scale, v_scale) = match E::SCALED {
-            true => (largest::<S>(k) / E::LARGEST, largest::<S>(v) / E::LARGEST),
-            false => (1.0, 1.0),
-        };
-        let take = |x: &[f32], d: usize, inverse: f32| match E::SCALED {
-            true => S::mul(S::load(x.as_ptr().add(d)), S::splat(inverse)),
-            false => S::load(x.as_ptr().add(d)),
-        };
-        let (k_inverse, v_inverse) = (inverse(k_scale), inverse(v_scale));
-        for d in (0..dim).step_by(16) {
-            E::store::<S>(values.as_mut_ptr().add(d * size), take(v, d, v_inverse));
-            E::store::<S>(elements.as_mut_ptr(), take(k, d, k_inverse));
-            for (i, element) in elements.chunks_exact(size).enumerate().take(16) {
-                keys[((d + i) * shape.block_size + offset) * size..][..size].copy_from_slice(element);
+        let k_scale = scale_of::<S, E>(k);
+        for (d, elements) in elements_of::<S, E>(k, k_scale) {
+            for (i, element) in elements.chunks_exact(size).enumerate().take(16.min(dim - d)) {
+                keys[((d + i) * tokens + offset) * size..][..size].copy_from_slice(element);
             }
+        }
+        let v_scale = scale_of::<S, E>(v);
+        for (d, elements) in elements_of::<S, E>(v, v_scale) {
+            let len = 16.min(dim - d) * size;
+            values[(offset * dim + d) * size..][..len].copy_from_slice(&elements[..len]);
         }
         if E::SCALED {
             scales[4 * offset..][..4].copy_from_slice(&k_scale.to_ne_bytes());
-            scales[4 * (shape.block_size + offset)..][..4].copy_from_slice(&v_scale.to_ne_bytes());
+            if !v.is_empty() {
+                scales[4 * (tokens + offset)..][..4].copy_from_slice(&v_scale.to_ne_bytes());
+            }
         }
     }
+}
+
+/// As bytes of the cache, 16 at a time; the last ones may be zeros that were added.
+///
+/// # Safety
+/// The instruction set is there.
+#[inline(always)]
+unsafe fn elements_of<S: Simd, E: Element>(x: &[f32], scale: f32) -> impl Iterator<Item = (usize, [u8; 64])> {
+    let inverse = inverse(scale);
+    (0..x.len()).step_by(16).map(move |d| {
+        let mut elements = [0; 64];
+        // SAFETY: 16 elements of at most 4 bytes have room; the instruction set is the caller's.
+        unsafe {
+            let x = sixteen::<S>(x, d);
+            E::store::<S>(elements.as_mut_ptr(), if E::SCALED { S::mul(x, S::splat(inverse)) } else { x });
+        }
+        (d, elements)
+    })
+}
+
+/// Elements `d ..` of 16, or as many as there are and zeros.
+///
+/// # Safety
+/// The instruction set is there.
+#[inline(always)]
+unsafe fn sixteen<S: Simd>(x: &[f32], d: usize) -> S::F {
+    let mut padded = [0.0; 16];
+    let x = match x.get(d..d + 16) {
+        Some(x) => x,
+        None => {
+            padded[..x.len() - d].copy_from_slice(&x[d..]);
+            &padded
+        }
+    };
+    // SAFETY: 16 elements are there.
+    unsafe { S::load(x.as_ptr()) }
+}
+
+/// What a token's numbers are multiples of.
+///
+/// # Safety
+/// The instruction set is there.
+#[inline(always)]
+unsafe fn scale_of<S: Simd, E: Element>(x: &[f32]) -> f32 {
+    // SAFETY: the caller's.
+    if E::SCALED { unsafe { largest::<S>(x) / E::LARGEST } } else { 1.0 }
 }
 
 /// Zeros have no scale, and need none.
@@ -268,14 +321,14 @@ fn inverse(scale: f32) -> f32 {
 /// Largest magnitude. Where something is not finite this is not a number: bytes could not say so.
 ///
 /// # Safety
-/// The length is a multiple of 16, and the instruction set is there.
+/// The instruction set is there.
 #[inline(always)]
 unsafe fn largest<S: Simd>(x: &[f32]) -> f32 {
-    // SAFETY: 16 elements lie at each `d`.
+    // SAFETY: the instruction set is the caller's.
     unsafe {
         let (mut largest, mut zero) = (S::splat(0.0), S::splat(0.0));
         for d in (0..x.len()).step_by(16) {
-            let v = S::load(x.as_ptr().add(d));
+            let v = sixteen::<S>(x, d);
             largest = S::max(largest, S::abs(v));
             zero = S::fma(v, S::splat(0.0), zero);
         }

@@ -378,6 +378,11 @@ fn k_scale_min(packed: &[u8], sub: usize) -> (u8, u8) {
     }
 }
 
+/// Whether it is multiplied with the activations' bytes, not with the activations as they are.
+pub(super) fn takes_bytes(format: BlockFormat) -> bool {
+    format.block_len() > 1
+}
+
 /// Bytes a tile of 16 rows of `cols` weights takes; `cols` is a multiple of the block.
 pub(super) fn tile_bytes(format: BlockFormat, cols: usize) -> usize {
     macro_rules! of {

@@ -1,7 +1,7 @@
 //! A matrix in tiles of 16 rows.
 
 use super::arena::{Arena, Region};
-use super::format::{TILE, pack_tile, tile_bytes};
+use super::format::{TILE, pack_tile, takes_bytes, tile_bytes};
 use super::pool::Pool;
 use super::shared::Slots;
 use crate::compute::{DeviceError, Result};
@@ -39,6 +39,17 @@ pub(super) struct Tile<'a> {
     pub(super) first_row: usize,
     /// 16, or fewer in a part's last tile.
     pub(super) rows: usize,
+}
+
+impl Part {
+    fn tile<'a>(&self, index: usize, bytes: &'a [u8]) -> Tile<'a> {
+        Tile {
+            format: self.format,
+            bytes: &bytes[self.offset + index * self.tile_bytes..][..self.tile_bytes],
+            first_row: self.first_row + index * TILE,
+            rows: (self.rows - index * TILE).min(TILE),
+        }
+    }
 }
 
 impl Matrix {
@@ -106,18 +117,31 @@ impl Matrix {
 
     pub(super) fn tile(&self, index: usize) -> Tile<'_> {
         let part = self.parts.iter().rfind(|p| p.first_tile <= index).expect("the first part starts at 0");
-        let i = index - part.first_tile;
-        Tile {
-            format: part.format,
-            bytes: &self.bytes.bytes()[part.offset + i * part.tile_bytes..][..part.tile_bytes],
-            first_row: part.first_row + i * TILE,
-            rows: (part.rows - i * TILE).min(TILE),
-        }
+        part.tile(index - part.first_tile, self.bytes.bytes())
+    }
+
+    /// Tensors that it was made of.
+    pub(super) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    pub(super) fn part_tiles(&self, part: usize) -> usize {
+        self.parts[part].rows.div_ceil(TILE)
+    }
+
+    /// Tile `index` of one part.
+    pub(super) fn part_tile(&self, part: usize, index: usize) -> Tile<'_> {
+        self.parts[part].tile(index, self.bytes.bytes())
+    }
+
+    /// Some part is multiplied with the activations as they are.
+    pub(super) fn wants_numbers(&self) -> bool {
+        self.parts.iter().any(|p| !takes_bytes(p.format))
     }
 
     /// Some part is multiplied with the activations' bytes.
     pub(super) fn wants_bytes(&self) -> bool {
-        self.parts.iter().any(|p| p.format.block_len() > 1)
+        self.parts.iter().any(|p| takes_bytes(p.format))
     }
 
     /// Bytes read by one multiplication.

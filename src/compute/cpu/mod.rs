@@ -6,7 +6,11 @@ mod attend;
 mod attention;
 mod cache;
 mod columns;
+mod experts;
 mod format;
+mod grouped;
+mod heads;
+mod latent;
 mod limits;
 mod matmul;
 mod matrix;
@@ -15,6 +19,7 @@ mod pin;
 mod pool;
 mod project;
 mod recurrent;
+mod routing;
 mod rows;
 mod shared;
 mod simd;
@@ -22,6 +27,8 @@ mod table;
 
 #[cfg(test)]
 mod attention_tests;
+#[cfg(test)]
+mod expert_tests;
 #[cfg(test)]
 mod kernel_tests;
 #[cfg(test)]
@@ -37,6 +44,8 @@ use self::arena::Arena;
 use self::attend::Past;
 use self::attention::Desk;
 use self::cache::Cache;
+use self::experts::Mixing;
+use self::grouped::Grouped;
 use self::matrix::Matrix;
 use self::pool::Pool;
 use self::project::Bench;
@@ -59,6 +68,8 @@ pub struct Cpu {
     quantized: Quantized,
     /// One for each thread, as desks are.
     benches: Vec<Bench>,
+    mixing: Mixing,
+    heads: Grouped,
     desks: Vec<Desk>,
     recurrent: Vec<recurrent::Bench>,
     partials: Vec<f32>,
@@ -80,6 +91,8 @@ impl Cpu {
             floats: Vec::new(),
             quantized: Quantized::default(),
             benches: vec![Bench::new(); threads],
+            mixing: Mixing::default(),
+            heads: Grouped::default(),
             desks: vec![Desk::new(); threads],
             recurrent: vec![recurrent::Bench::default(); threads],
             partials: Vec::new(),
@@ -230,13 +243,13 @@ impl Backend for Cpu {
 
     fn project_heads(
         &mut self,
-        out: (&mut Vec<f32>, HeadColumns),
-        x: (&Vec<f32>, HeadColumns),
+        (out, to): (&mut Vec<f32>, HeadColumns),
+        (x, from): (&Vec<f32>, HeadColumns),
         rows: usize,
         heads: usize,
         w: &Matrix,
     ) -> Result<()> {
-        todo!()
+        self.multiply_heads((out, to), (x, from), rows, heads, w)
     }
 
     fn experts(
@@ -248,7 +261,7 @@ impl Backend for Cpu {
         routing: &Routing<Self>,
         experts: &Experts<Self>,
     ) -> Result<()> {
-        todo!()
+        self.mix_experts(out, x, rows, logits, routing, experts)
     }
 
     fn convolve(

@@ -6,6 +6,7 @@ use super::format::TILE;
 use super::matmul::{self, Panel, Sums, Tokens};
 use super::matrix::{Matrix, Tile};
 use super::norm;
+use super::routing::Scores;
 use super::rows;
 use super::shared::Slots;
 use super::simd;
@@ -15,7 +16,7 @@ use crate::compute::{Gate, Norm, Write};
 const ALONE: usize = 8 << 10;
 
 /// Products that a task should have at least: some microsecond.
-const TASK: usize = 1 << 15;
+pub(super) const TASK: usize = 1 << 15;
 
 /// What [`Cpu::prepare`] left for the multiplication.
 #[derive(Clone, Copy)]
@@ -91,7 +92,7 @@ impl Cpu {
         let (out, isa) = (Slots::new(out), self.isa);
         let (Write::Store { bias } | Write::Add { bias }) = &write;
         self.for_tiles(w, x, prepared, |tile, tokens, bench| {
-            let Bench { panel, sums: [sums, _] } = bench;
+            let Bench { panel, sums: [sums, _], .. } = bench;
             let sums = product(isa, &tile, tokens, *bias, panel, sums);
             for (t, Sums(sums)) in tokens.rows.clone().zip(&*sums) {
                 let start = t * w.rows + tile.first_row;
@@ -111,7 +112,7 @@ impl Cpu {
         assert_eq!((gate.rows, gate.cols), (up.rows, up.cols));
         let (out, isa) = (Slots::new(out), self.isa);
         self.for_tiles(gate, x, prepared, |tile, tokens, bench| {
-            let Bench { panel, sums: [gates, ups] } = bench;
+            let Bench { panel, sums: [gates, ups], .. } = bench;
             let gates = product(isa, &tile, tokens, gate_bias, panel, gates);
             let ups = product(isa, &up.tile(tile.first_row / TILE), tokens, up_bias, panel, ups);
             matmul::gate_sums(isa, activation, gates, ups);
@@ -154,7 +155,7 @@ impl Cpu {
 
 /// Rows whose activations are read again for every tile: as many as stay in the second-level cache, in
 /// whole groups.
-fn rows_at_once(cols: usize) -> usize {
+pub(super) fn rows_at_once(cols: usize) -> usize {
     const BYTES: usize = 384 << 10;
     (BYTES / cols).clamp(16, 512) / 16 * 16
 }
@@ -162,18 +163,19 @@ fn rows_at_once(cols: usize) -> usize {
 /// A thread's own memory.
 #[derive(Clone)]
 pub(super) struct Bench {
-    panel: Panel,
-    sums: [Vec<Sums>; 2],
+    pub(super) panel: Panel,
+    pub(super) sums: [Vec<Sums>; 2],
+    pub(super) scores: Scores,
 }
 
 impl Bench {
     pub(super) fn new() -> Self {
-        Self { panel: Panel::new(), sums: [Vec::new(), Vec::new()] }
+        Self { panel: Panel::new(), sums: [Vec::new(), Vec::new()], scores: Scores::default() }
     }
 }
 
 /// `tile x[t] (+ bias)` of every token.
-fn product<'a>(
+pub(super) fn product<'a>(
     isa: Isa,
     tile: &Tile,
     tokens: &Tokens,

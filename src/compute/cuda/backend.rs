@@ -7,13 +7,14 @@ use super::embed;
 use super::experts::Mixtures;
 use super::gpu::{Event, Gpu};
 use super::graphs::{Key, Logits, Passes, bucket};
-use super::kv::{self, Cache};
+use super::kv::{self, Cache, Place};
 use super::limits;
 use super::load::Staging;
 use super::matmul::{Multiplier, Out, Room};
 use super::memory::{Memory, Pinned};
 use super::moe;
 use super::prefill;
+use super::recurrent::{self, States};
 use super::rows::{self, Rows};
 use super::step::{MOST_GROUPS, StepWords, Work};
 use super::times::Times;
@@ -199,6 +200,12 @@ impl Cuda {
         self.passes.begin(&self.gpu, key)
     }
 
+    fn states<'a>(&'a self, state: &'a State<Self>) -> States<'a> {
+        let (step, spans) = (&self.words.device, self.pass.spans);
+        let place = Place { step, group: state.group, rows: self.pass.rows, spans };
+        States { cache: state.cache, place, first: state.first }
+    }
+
     /// Rows that launches cover where there are so many rows outside a pass.
     fn padded(&self, rows: usize) -> usize {
         bucket(rows, self.logit_rows().min(self.most.outputs)).unwrap_or(rows)
@@ -272,11 +279,7 @@ impl Backend for Cuda {
         match need {
             Need::Attention(shape) => kv::check(shape).and_then(|()| prefill::check(shape.head_dim)),
             Need::Experts { count, top } => moe::check(*count, *top),
-            Need::States => Err(DeviceError(
-                "CUDA has no kernels for layers that keep a state (state-space models, linear attention, short \
-                 convolutions); use --device cpu"
-                    .into(),
-            )),
+            Need::States => Ok(()),
         }
     }
 
@@ -447,7 +450,8 @@ impl Backend for Cuda {
         heads: usize,
         w: &Arc<Matrix>,
     ) -> Result<()> {
-        todo!()
+        let _ = (out, x, rows, heads, w);
+        Err(DeviceError("CUDA: heads have no matrices of their own here; use --device cpu".into()))
     }
 
     fn experts(
@@ -470,11 +474,11 @@ impl Backend for Cuda {
     fn convolve(
         &mut self,
         x: (&mut Buf, Columns),
-        spans: &[Span],
+        _: &[Span],
         convolution: &Convolution<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        recurrent::convolve(&self.gpu, (&x.0.memory, x.1), convolution, self.states(&state))
     }
 
     fn delta_rule(
@@ -482,11 +486,12 @@ impl Backend for Cuda {
         out: &mut Buf,
         x: &Buf,
         gates: &Buf,
-        spans: &[Span],
+        _: &[Span],
         rule: &DeltaRule<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        let from = (&x.memory, &gates.memory);
+        recurrent::delta_rule(&self.gpu, &out.memory, from, rule, self.states(&state))
     }
 
     fn scan(
@@ -494,11 +499,11 @@ impl Backend for Cuda {
         out: &mut Buf,
         x: &Buf,
         dt: &Buf,
-        spans: &[Span],
+        _: &[Span],
         scan: &Scan<Self>,
         state: State<Self>,
     ) -> Result<()> {
-        todo!()
+        recurrent::scan(&self.gpu, &out.memory, (&x.memory, &dt.memory), scan, self.states(&state))
     }
 
     fn add_norm(&mut self, x: &mut Buf, y: &Buf, rows: usize, norm: Norm<Self>) -> Result<()> {

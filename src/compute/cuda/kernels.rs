@@ -26,6 +26,7 @@ pub(super) const MODULES: &[(&str, &str)] = &[
     ("moe_gemm", include_str!("../../../kernels/ptx/moe_gemm.ptx")),
     ("moe_gemv", include_str!("../../../kernels/ptx/moe_gemv.ptx")),
     ("prefill", include_str!("../../../kernels/ptx/prefill.ptx")),
+    ("recurrent", include_str!("../../../kernels/ptx/recurrent.ptx")),
     ("repack", include_str!("../../../kernels/ptx/repack.ptx")),
     ("rows", include_str!("../../../kernels/ptx/rows.ptx")),
 ];

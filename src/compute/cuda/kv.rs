@@ -19,9 +19,9 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// All zeros: block 0 stands for blocks that are gone, and is never read.
+    /// All zeros: block 0 stands for blocks that are gone, and is never read. Whether there are kernels for its
+    /// heads was asked before ([`check`]): blocks may hold nothing but states.
     pub fn new(gpu: &Gpu, shape: CacheShape) -> Result<Self> {
-        check(&shape)?;
         let memory = gpu.alloc(shape.blocks * stride(&shape), "KV cache in one layer")?;
         gpu.zero(&memory)?;
         Ok(Self { memory, shape })

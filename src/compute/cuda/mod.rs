@@ -23,6 +23,7 @@
 //! | `lora` | adapters of several ranks in one batch |
 //! | `moe` | mixtures of experts: routing, sorting, products, sum |
 //! | `rows` | rows of activations made ready, added, gathered |
+//! | `recurrent` | layers that keep a state |
 //! | `kv` | keys and values: made ready, stored, copied by blocks |
 //! | `decode` | attention of single new tokens |
 //! | `step` | one step's work as the kernels read it |
@@ -54,6 +55,7 @@ mod memory;
 pub mod moe;
 mod open;
 pub mod prefill;
+mod recurrent;
 pub mod rows;
 pub mod step;
 mod times;

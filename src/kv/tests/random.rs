@@ -92,7 +92,8 @@ impl Plain {
         match act {
             Act::Submit { tokens, salted, priority } => {
                 let salt = salted.then(|| "salt".to_owned());
-                let mut seq = self.world.seq_with(tokens, ExtraKeys { cache_salt: salt, lora: None });
+                let mut seq =
+                    self.world.seq_with(tokens, ExtraKeys { cache_salt: salt, ..ExtraKeys::default() });
                 seq.priority = *priority;
                 self.waiting.push_back(seq);
             }

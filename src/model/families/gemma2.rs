@@ -17,7 +17,7 @@ const WINDOW: usize = 4096;
 const CAPS: (f32, f32) = (50.0, 30.0);
 
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    let window = config.window_length(file)?.unwrap_or(WINDOW);
+    let window = config.require_window(file, Some(WINDOW))?;
     config.slide(window, &config.sliding_layers(file, PERIOD)?);
     // GGUF has no key for what scores are divided by: the 27B's is the width per head, the others' a head's size.
     if config.layers == 46 {

@@ -18,7 +18,7 @@ const LOCAL: usize = 1;
 const PERIOD: u64 = 6;
 
 pub(super) fn configure(file: &Checkpoint, config: &mut ModelConfig) -> Result<(), ConfigError> {
-    let window = file.require_u64("gemma3.attention.sliding_window")?.max(1) as usize;
+    let window = config.require_window(file, None)?;
     config.slide(window, &config.sliding_layers(file, PERIOD)?);
     // The 27B divides by the width per head, the others by the head's size.
     if config.layers == 62 {

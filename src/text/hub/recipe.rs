@@ -28,6 +28,18 @@ pub struct Recipe {
 
 const BAR: &str = "▁";
 
+impl Recipe {
+    /// What the name `gemma4` in a GGUF stands for: a list of merges over characters, bars for spaces.
+    pub(in crate::text) fn gemma4() -> Self {
+        Recipe {
+            normalizers: vec![Normalizer::Replace { from: " ".into(), to: BAR.into() }],
+            fuse_unknown: true,
+            bars: true,
+            ..Recipe::default()
+        }
+    }
+}
+
 /// The steps of a sequence, of sequences in it too, with the field that each stands in.
 fn flat<'j>(field: &str, key: &str, step: &'j Json) -> Vec<(String, &'j Json)> {
     match step {

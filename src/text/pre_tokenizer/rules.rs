@@ -83,7 +83,7 @@ pub(super) const RULES: &[Rule] = &[
         &["ufakzeka"],
         &[r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"],
     ),
-    Rule { nfc: true, ..rule(&["qwen35"], &[QWEN35]) },
+    rule(&["qwen35"], &[QWEN35]),
     Rule {
         ignore_merges: true,
         add_bos: true,

@@ -20,7 +20,20 @@ impl Described {
 }
 
 pub(super) fn tensor_name(name: &str) -> String {
-    format!("tensor {name:?}")
+    format!("tensor {}", quoted(name))
+}
+
+pub(super) fn key_name(key: &str) -> String {
+    format!("key {}", quoted(key))
+}
+
+/// A name of a damaged file may be as long as the file: its beginning will do.
+fn quoted(name: &str) -> String {
+    const MOST: usize = 100;
+    match name.char_indices().nth(MOST) {
+        None => format!("{name:?}"),
+        Some((end, _)) => format!("{:?}... of {} bytes", &name[..end], name.len()),
+    }
 }
 
 /// Bytes of a tensor of that shape.

@@ -1,5 +1,5 @@
 use super::cursor::Cursor;
-use super::described::{Described, tensor_bytes, tensor_name};
+use super::described::{Described, key_name, tensor_bytes, tensor_name};
 use super::ggml::GgmlType;
 use super::value::Value;
 use crate::weights::bytes::Bytes;
@@ -47,9 +47,9 @@ fn read_metadata(
     for index in 0..count {
         let start = cursor.position();
         let key = cursor.name().map_err(|d| d.of(|| format!("the name of key {} of {count}", index + 1)))?;
-        let value = Value::read(cursor, file).map_err(|d| d.of(|| format!("key {key:?}")))?;
+        let value = Value::read(cursor, file).map_err(|d| d.of(|| key_name(key)))?;
         if metadata.insert(key.to_owned(), value).is_some() {
-            return Err(Damage::at(start, "it appears twice".to_owned()).of(|| format!("key {key:?}")));
+            return Err(Damage::at(start, "it appears twice".to_owned()).of(|| key_name(key)));
         }
     }
     Ok(metadata)
@@ -63,7 +63,7 @@ fn alignment(metadata: &BTreeMap<String, Value>, offset: usize) -> Result<usize,
             Ok(alignment as usize)
         }
         _ => Err(Damage::at(offset, format!("{} is no power of two from 8 to 1 MiB", value.describe()))
-            .of(|| format!("key {KEY:?}"))),
+            .of(|| key_name(KEY))),
     }
 }
 

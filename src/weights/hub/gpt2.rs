@@ -47,7 +47,7 @@ fn settings(config: &Json, settings: &mut Settings) -> Result<(), CheckpointErro
 fn recipes(_: &Json, weights: &mut Weights) -> Result<(), CheckpointError> {
     weights.rename(|name| {
         (!name.contains("transformer.") && name != "lm_head.weight").then(|| format!("transformer.{name}"))
-    });
+    })?;
     for (part, ours) in [
         ("attn.c_attn", "attn_qkv"),
         ("attn.c_proj", "attn_output"),

@@ -12,9 +12,9 @@
 //! - `settings`: keys that `config.rs` does not put (it puts all it finds, so look there first), and
 //!   [`put_default`](settings::Settings::put_default) for what configurations leave out.
 //! - `names`: rows for tensors that `names.rs` has not, or has with another meaning. `*` is a number.
-//! - `recipes`: what is more than a name: [`Weights::split`](weights::Weights::split) for fused rows,
-//!   [`Weights::map`](weights::Weights::map) with [`Item`](item::Item)'s functions for the rest (`transposed`, `gathered`,
-//!   `every`, `parts`, `stack`, `reshaped`). Packed weights are unpacked before, under the name that plain ones have.
+//! - `recipes`: what is more than a name: [`Weights::map`](weights::Weights::map) with [`Item`](item::Item)'s functions
+//!   (`rows` of a fused matrix, `transposed`, `gathered`, `every`, `parts`, `stack`, `reshaped`). Packed weights are
+//!   unpacked before, under the name that plain ones have.
 //! - `ignored`: what may lie there and is not needed, with the reason.
 //!
 //! Numbers are not changed here: a norm that wants 1 added is stored as the hub has it, and the model
@@ -89,6 +89,10 @@ pub(super) fn folder(path: &Path) -> Option<&Path> {
 pub(super) fn read(folder: &Path) -> Result<Checkpoint, CheckpointError> {
     let path = folder.join(CONFIG);
     if !path.exists() {
+        if folder.join("adapter_config.json").exists() {
+            let problem = "it is an adapter (adapter_config.json), and no model of its own".to_owned();
+            return Err(CheckpointError::Hub { path: folder.to_owned(), problem });
+        }
         // What else lies there says more than that this file does not.
         index::open(folder)?;
         let problem = format!("it has no {CONFIG}, which says what its tensors are");

@@ -109,6 +109,13 @@ pub(super) fn matched(pattern: &str, name: &str) -> Option<Vec<usize>> {
     words.next().is_none().then_some(numbers)
 }
 
+/// Whether a name is of a glob: here `*` is any text.
+pub(super) fn fits(glob: &str, name: &str) -> bool {
+    let Some((first, rest)) = glob.split_once('*') else { return glob == name };
+    let Some(tail) = name.strip_prefix(first) else { return false };
+    rest.is_empty() || tail.char_indices().any(|(at, _)| fits(rest, &tail[at..]))
+}
+
 /// A pattern with numbers for its first stars.
 pub(super) fn filled(pattern: &str, numbers: &[usize]) -> String {
     let mut numbers = numbers.iter();
@@ -123,6 +130,17 @@ pub(super) fn filled(pattern: &str, numbers: &[usize]) -> String {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_star_of_a_glob_is_any_text() {
+        let name = "model.layers.3.self_attn.rotary_emb.inv_freq";
+        for glob in ["*rotary_emb.inv_freq", "model.*", "*", "*.3.*", "model.layers.*.inv_freq", name] {
+            assert!(fits(glob, name), "{glob}");
+        }
+        for glob in ["rotary_emb.inv_freq", "model", "*.4.*", "mtp.*", "*.inv_fre"] {
+            assert!(!fits(glob, name), "{glob}");
+        }
+    }
 
     #[test]
     fn names_are_translated_and_back() {

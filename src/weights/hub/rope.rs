@@ -9,7 +9,7 @@ use super::settings::Settings;
 use crate::weights::CheckpointError;
 
 /// (Hub's field, key): numbers.
-const NUMBERS: [(&str, &str); 11] = [
+const NUMBERS: [(&str, &str); 10] = [
     ("factor", "rope.scaling.factor"),
     ("attention_factor", "rope.scaling.attn_factor"),
     ("beta_fast", "rope.scaling.yarn_beta_fast"),
@@ -20,7 +20,6 @@ const NUMBERS: [(&str, &str); 11] = [
     ("mscale_all_dim", "rope.scaling.mscale_all_dim"),
     ("short_mscale", "rope.scaling.short_mscale"),
     ("long_mscale", "rope.scaling.long_mscale"),
-    ("attn_factor", "rope.scaling.attn_factor"),
 ];
 
 /// One factor for each rotary pair.

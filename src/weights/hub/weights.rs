@@ -1,7 +1,6 @@
 use super::index::Shard;
 use super::item::Item;
 use super::names::{self, matched};
-use crate::base::glob;
 use crate::weights::CheckpointError;
 use crate::weights::bytes::Bytes;
 use crate::weights::checkpoint::{Files, Source};
@@ -97,30 +96,6 @@ impl Weights {
         self.placed.push(Placed { name, original, item });
     }
 
-    /// Replaces every tensor that fits `pattern` (of [`names`], without `.weight`) by consecutive ranges
-    /// of its rows: `qkv_proj` by queries, keys and values. Biases are cut as weights are.
-    pub fn split(&mut self, pattern: &str, parts: &[(&str, usize)]) -> Result<(), CheckpointError> {
-        for ending in [".weight", ".bias"] {
-            for (name, numbers) in self.matching(&format!("{pattern}{ending}")) {
-                let item = self.require(&name)?;
-                let rows = item.shape.first().copied().unwrap_or(1);
-                let needed: usize = parts.iter().map(|(_, rows)| rows).sum();
-                if rows != needed {
-                    return Err(self.wrong(&name, format!("it has {rows} rows, and its parts {needed}")));
-                }
-                let mut start = 0;
-                for (part, rows) in parts {
-                    let ours = format!("{}{ending}", names::filled(part, &numbers));
-                    let rows_of = item.rows(start..start + rows);
-                    let cut = rows_of.map_err(|problem| self.wrong(&name, problem))?;
-                    self.place(ours, name.clone(), cut);
-                    start += rows;
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Places every tensor that fits `pattern` (a whole name) as what `make` makes of it.
     pub fn map(
         &mut self,
@@ -137,8 +112,7 @@ impl Weights {
 
     /// Leaves out all tensors whose names fit a glob, and notes why.
     pub fn leave_out(&mut self, pattern: &str, why: &str) {
-        let fits = |name: &str| glob(pattern, name);
-        self.leave_out_where(fits, why);
+        self.leave_out_where(|name| names::fits(pattern, name), why);
     }
 
     pub fn leave_out_where(&mut self, fits: impl Fn(&str) -> bool, why: &str) {

@@ -10,19 +10,10 @@ const INTERLEAVED: [&str; 3] = ["llama", "granite", "smollm3"];
 /// Families whose norms a GGUF file has with 1 added.
 const NORM_PLUS_ONE: [&str; 3] = ["gemma", "gemma2", "gemma3"];
 /// Families that are the same in both.
-const SAME: [&str; 12] = [
-    "qwen2",
-    "qwen2moe",
-    "qwen3",
-    "qwen3moe",
-    "phi3",
-    "olmo2",
-    "cohere2",
-    "command-r",
-    "glm4",
-    "starcoder2",
-    "gpt2",
-    "gptneox",
+#[rustfmt::skip] // as many as fit on a line
+const SAME: [&str; 14] = [
+    "command-r", "glm4", "glm4moe", "gpt-oss", "gpt2", "gptneox", "olmo2", "phi2", "phi3", "qwen2", "qwen2moe",
+    "qwen3", "qwen3moe", "starcoder2",
 ];
 
 /// What a tensor needs on its way.

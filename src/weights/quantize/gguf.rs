@@ -1,5 +1,6 @@
 //! Writes a model as a GGUF file, one tensor at a time.
 
+use super::carried::carry;
 use super::from_hub::as_gguf;
 use super::{QuantizeError, Quantized};
 use crate::weights::checkpoint::{Checkpoint, TensorInfo};
@@ -149,17 +150,7 @@ fn head(file: &Checkpoint, to: BlockFormat) -> Result<GgufWriter, QuantizeError>
         writer = writer.put("general.file_type", number);
     }
     writer = writer.put("general.quantization_version", QUANTIZATION_VERSION);
-    with_tokenizer(file, writer)
-}
-
-/// A hub's tokenizer is a file beside the weights, for which GGUF has a key.
-fn with_tokenizer(file: &Checkpoint, writer: GgufWriter) -> Result<GgufWriter, QuantizeError> {
-    const KEY: &str = "tokenizer.huggingface.json";
-    let beside = file.companion("tokenizer.json").filter(|_| file.value(KEY).is_none());
-    let Some(path) = beside else { return Ok(writer) };
-    let text = fs::read_to_string(&path)
-        .map_err(|error| QuantizeError::Folder { path, problem: error.to_string() })?;
-    Ok(writer.put(KEY, text))
+    carry(file, writer)
 }
 
 /// llama.cpp's number for a file that is mostly of one format, as `general.file_type` has it.

@@ -3,6 +3,7 @@
 //! Encoded are the matrices of the layers, and the head (the embedding where it is the head too). What is small or
 //! decides much stays: vectors, norms, routers, convolutions, embeddings that are only looked up.
 
+mod carried;
 mod channels;
 mod error;
 mod folder;

@@ -8,6 +8,7 @@ use super::super::weights::Weights;
 use super::rows::in_parallel;
 use super::{decoded, is_float};
 use crate::weights::checkpoint::{Files, Source};
+use crate::weights::decode::e4m3;
 use crate::weights::{BlockFormat, CheckpointError};
 use half::f16;
 use std::sync::Arc;
@@ -120,16 +121,4 @@ fn halves(codes: &[u8], scale: impl Fn(usize) -> f32, out: &mut [u8]) {
     for (column, (code, out)) in codes.iter().zip(out.chunks_exact_mut(2)).enumerate() {
         out.copy_from_slice(&f16::from_f32(e4m3(*code) * scale(column)).to_le_bytes());
     }
-}
-
-/// Sign, four bits of exponent (bias 7), three of fraction; no infinities, NaN where all seven are set
-/// (Micikevicius et al. 2022, section 3).
-fn e4m3(code: u8) -> f32 {
-    let (exponent, fraction) = (i32::from(code >> 3 & 0xF), f32::from(code & 7));
-    let size = match (exponent, code & 7) {
-        (15, 7) => f32::NAN,
-        (0, _) => fraction / 512.0,
-        _ => (1.0 + fraction / 8.0) * 2f32.powi(exponent - 7),
-    };
-    if code & 0x80 == 0 { size } else { -size }
 }

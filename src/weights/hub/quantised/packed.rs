@@ -211,45 +211,59 @@ impl Packed {
         let data = self.codes.source.read(files)?;
         let (rows, columns, bits) = (self.rows, self.columns, self.bits);
         let per = 32 / bits;
-        Ok(match self.layout {
-            Layout::Columns => {
-                self.blocks(format, &unpacked, |r, c| code(word(&data, c / per * rows + r), c % per, bits))
+        Ok(match (self.layout, bits) {
+            (Layout::Columns, 4) => self.blocks(format, &unpacked, |r, first, codes| {
+                eights(codes, |at| word(&data, (first / 8 + at) * rows + r));
+            }),
+            (Layout::Columns, _) => self.blocks(format, &unpacked, |r, first, codes| {
+                let words = |c: usize| word(&data, c / per * rows + r);
+                each(codes, |at| code(words(first + at), (first + at) % per, bits));
+            }),
+            (Layout::Awq, _) => {
+                let width = rows / 8;
+                self.blocks(format, &unpacked, |r, first, codes| {
+                    let (start, place) = (first * width + r / 8, place(r % 8));
+                    each(codes, |at| code(word(&data, start + at * width), place, 4));
+                })
             }
-            Layout::Awq => self
-                .blocks(format, &unpacked, |r, c| code(word(&data, c * (rows / 8) + r / 8), place(r % 8), 4)),
-            Layout::Rows => {
+            (Layout::Rows, _) => {
                 let width = columns.div_ceil(per);
-                self.blocks(format, &unpacked, |r, c| code(word(&data, r * width + c / per), c % per, bits))
+                self.blocks(format, &unpacked, |r, first, codes| {
+                    let words = |c: usize| word(&data, r * width + c / per);
+                    each(codes, |at| code(words(first + at), (first + at) % per, bits));
+                })
             }
-            Layout::Bytes => self.blocks(format, &unpacked, |r, c| i32::from(data[r * columns + c] as i8)),
+            (Layout::Bytes, _) => self.blocks(format, &unpacked, |r, first, codes| {
+                let bytes = &data[r * columns + first..][..codes.len()];
+                each(codes, |at| i32::from(bytes[at] as i8));
+            }),
         })
     }
 
-    /// All rows, a tile of them at a time, block after block.
+    /// All rows, a tile of them at a time, block after block. `codes` gives those of a row from a column on.
     fn blocks(
         &self,
         format: BlockFormat,
         unpacked: &Unpacked,
-        code: impl Fn(usize, usize) -> i32 + Sync,
+        codes: impl Fn(usize, usize, &mut [i32]) + Sync,
     ) -> Vec<u8> {
-        let (len, size) = match format {
-            BlockFormat::F16 => (BLOCK, 2 * BLOCK),
-            blocks => (blocks.block_len(), blocks.block_bytes()),
+        let bytes = |columns: usize| match format {
+            BlockFormat::F16 => 2 * columns,
+            blocks => columns / blocks.block_len() * blocks.block_bytes(),
         };
-        let row_bytes = match format {
-            BlockFormat::F16 => 2 * self.columns,
-            blocks => self.columns / blocks.block_len() * blocks.block_bytes(),
-        };
+        let row_bytes = bytes(self.columns);
         in_parallel(self.rows, row_bytes, |range, out| {
+            let mut room = [0; BLOCK];
             for tile in range.clone().step_by(TILE) {
-                for first in (0..self.columns).step_by(len) {
-                    let columns = first..self.columns.min(first + len);
+                for first in (0..self.columns).step_by(BLOCK) {
+                    let some = &mut room[..BLOCK.min(self.columns - first)];
                     for row in tile..range.end.min(tile + TILE) {
-                        let start = (row - range.start) * row_bytes + first / len * size;
-                        let block = &mut out[start..];
+                        codes(row, first, some);
+                        let start = (row - range.start) * row_bytes + bytes(first);
+                        let block = &mut out[start..start + bytes(some.len())];
                         match format {
-                            BlockFormat::F16 => self.halves(unpacked, row, columns.clone(), &code, block),
-                            _ => self.block(format, unpacked, row, first, &code, block),
+                            BlockFormat::F16 => self.halves(unpacked, row, first, some, block),
+                            _ => self.block(format, unpacked, row, first, some, block),
                         }
                     }
                 }
@@ -264,37 +278,50 @@ impl Packed {
         unpacked: &Unpacked,
         row: usize,
         first: usize,
-        code: impl Fn(usize, usize) -> i32,
+        codes: &[i32],
         out: &mut [u8],
     ) {
         let at = self.groups.of(first) * self.rows + row;
         let (scale, zero) = (unpacked.scales[at], unpacked.zeros[at]);
-        out[..2].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
-        let pair = |j: usize| (code(row, first + j) as u8) | (code(row, first + j + BLOCK / 2) as u8) << 4;
+        let (head, rest) = out.split_at_mut(2);
+        head.copy_from_slice(&f16::from_f32(scale).to_le_bytes());
         match format {
-            BlockFormat::Q4_0 => (0..BLOCK / 2).for_each(|j| out[2 + j] = pair(j)),
+            BlockFormat::Q4_0 => pairs(codes, rest),
             BlockFormat::Q4_1 => {
-                let least = f16::from_f32(-scale * zero as f32);
-                out[2..4].copy_from_slice(&least.to_le_bytes());
-                (0..BLOCK / 2).for_each(|j| out[4 + j] = pair(j));
+                let (least, rest) = rest.split_at_mut(2);
+                least.copy_from_slice(&f16::from_f32(-scale * zero as f32).to_le_bytes());
+                pairs(codes, rest);
             }
-            _ => (0..BLOCK).for_each(|j| out[2 + j] = (code(row, first + j) - zero) as i8 as u8),
+            _ => rest.iter_mut().zip(codes).for_each(|(out, code)| *out = (code - zero) as i8 as u8),
         }
     }
 
-    fn halves(
-        &self,
-        unpacked: &Unpacked,
-        row: usize,
-        columns: std::ops::Range<usize>,
-        code: impl Fn(usize, usize) -> i32,
-        out: &mut [u8],
-    ) {
-        for (j, column) in columns.enumerate() {
-            let at = self.groups.of(column) * self.rows + row;
-            let weight = unpacked.scales[at] * (code(row, column) - unpacked.zeros[at]) as f32;
-            out[2 * j..2 * j + 2].copy_from_slice(&f16::from_f32(weight).to_le_bytes());
+    fn halves(&self, unpacked: &Unpacked, row: usize, first: usize, codes: &[i32], out: &mut [u8]) {
+        for (at, (code, out)) in codes.iter().zip(out.chunks_exact_mut(2)).enumerate() {
+            let group = self.groups.of(first + at) * self.rows + row;
+            let weight = unpacked.scales[group] * (code - unpacked.zeros[group]) as f32;
+            out.copy_from_slice(&f16::from_f32(weight).to_le_bytes());
         }
+    }
+}
+
+/// ggml's nibbles: byte j holds code j low and code j + 16 high.
+fn pairs(codes: &[i32], out: &mut [u8]) {
+    let (low, high) = codes.split_at(BLOCK / 2);
+    out.iter_mut().zip(low.iter().zip(high)).for_each(|(out, (low, high))| *out = (low | high << 4) as u8);
+}
+
+#[inline]
+fn each(codes: &mut [i32], code: impl Fn(usize) -> i32) {
+    codes.iter_mut().enumerate().for_each(|(at, out)| *out = code(at));
+}
+
+/// Codes of four bits, eight from each word.
+#[inline]
+fn eights(codes: &mut [i32], word: impl Fn(usize) -> u32) {
+    for (at, eight) in codes.chunks_mut(8).enumerate() {
+        let word = word(at);
+        each(eight, |i| code(word, i, 4));
     }
 }
 
