@@ -127,7 +127,7 @@ fn a_branch_turns_as_its_own_length_asks() {
     let params = SamplingParams { max_tokens: Some(4), ignore_eos: true, ..greedy() };
     let request = bench.request("", params.clone());
     let fork = ForkRequest { id: request.id, parent, keep: 20, then: Vec::new(), params };
-    bench.send(Command::Fork(fork));
+    bench.send(Command::Fork(Box::new(fork)));
     bench.run();
     assert_eq!(bench.tokens(first(request.id)), fresh("longrope", &tokens(20), 4));
 }

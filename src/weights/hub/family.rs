@@ -2,7 +2,10 @@ use super::json::Json;
 use super::names::Table;
 use super::settings::Settings;
 use super::weights::Weights;
-use super::{cohere, deepseek, gemma, gemma3, glm4, gpt2, gpt_neox, gpt_oss, granite, lfm2, llama, mamba2, mixture, olmo2, phi, phi3, qwen, qwen_next, smollm3, starcoder2};
+use super::{
+    cohere, deepseek, gemma, gemma3, glm4, gpt_neox, gpt_oss, gpt2, granite, lfm2, llama, mamba2, mixture,
+    olmo2, phi, phi3, qwen, qwen_next, smollm3, starcoder2,
+};
 use crate::weights::CheckpointError;
 
 /// How a family's folders are told in GGUF's keys and names, beyond what they have in common with most.
