@@ -90,7 +90,7 @@ fn the_tiny_model_itself_loads() {
 #[test]
 fn an_unknown_architecture_is_named_with_what_is_supported() {
     let refused = Tiny { architecture: "yeti9", ..Tiny::new() }.refused();
-    assert!(refused.contains("yeti9") && refused.contains("llama, qwen2, gemma3"), "{refused}");
+    assert!(["yeti9", "gemma3", "llama", "qwen2"].iter().all(|name| refused.contains(name)), "{refused}");
 }
 
 #[test]
@@ -134,8 +134,22 @@ fn impossible_numbers_are_refused_with_their_key() {
 
 #[test]
 fn a_rope_scaling_we_do_not_know_is_refused_and_not_ignored() {
-    let refused = Tiny { rope_scaling: Some("yarn"), ..Tiny::new() }.refused();
-    assert!(refused.contains("llama.rope.scaling.type") && refused.contains("yarn"), "{refused}");
+    let refused = Tiny { rope_scaling: Some("ntk"), ..Tiny::new() }.refused();
+    assert!(refused.contains("llama.rope.scaling.type is ntk") && refused.contains("yarn"), "{refused}");
+    let refused = Tiny { rope_scaling: Some("linear"), ..Tiny::new() }.refused();
+    assert!(refused.contains("llama.rope.scaling.factor"), "{refused}");
+    let refused = Tiny { rope_scaling: Some("longrope"), ..Tiny::new() }.refused();
+    assert!(refused.contains("rope_factors_short.weight"), "{refused}");
+}
+
+/// A window of nothing would hide a token from itself.
+#[test]
+fn a_window_of_no_tokens_is_refused_where_there_must_be_one() {
+    for architecture in ["gemma2", "gemma3"] {
+        let tiny = Tiny { architecture, ..Tiny::new() }.set("attention.sliding_window", 0);
+        let refused = tiny.refused();
+        assert!(refused.contains(&format!("{architecture}.attention.sliding_window is 0")), "{refused}");
+    }
 }
 
 /// Whatever is packed would else be there twice.

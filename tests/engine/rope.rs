@@ -13,6 +13,10 @@ const BORDER: usize = 40;
 
 /// The tiny llama with other factors beyond the border: LongRoPE's, or dynamic NTK's.
 fn runner(kind: &'static str) -> Box<dyn Runner> {
+    with_border(kind, BORDER)
+}
+
+fn with_border(kind: &'static str, border: usize) -> Box<dyn Runner> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/gguf/llama.gguf");
     let file = Checkpoint::open(&path).unwrap();
     let mut writer = GgufWriter::new("llama");
@@ -26,7 +30,7 @@ fn runner(kind: &'static str) -> Box<dyn Runner> {
         .put("llama.attention.layer_norm_rms_epsilon", 1e-3f32)
         .put("llama.rope.scaling.type", kind)
         .put("llama.rope.scaling.factor", 4.0f32)
-        .put("llama.rope.scaling.original_context_length", BORDER as u32)
+        .put("llama.rope.scaling.original_context_length", border as u32)
         .put("llama.rope.scaling.short_factor", vec![1.0f32; 8])
         .put("llama.rope.scaling.long_factor", (1..9).map(|i| i as f32).collect::<Vec<f32>>());
     for info in file.tensors().filter(|info| info.name != "rope_freqs.weight") {
@@ -42,10 +46,19 @@ fn tokens(len: usize) -> Vec<TokenId> {
     (0..len as u32).map(|i| (i * 37 + 11) % 250).collect()
 }
 
-/// Greedy, with the model's own choice at every place.
+/// Greedy, among the bytes, and no token over and over again.
+fn params(tokens: usize) -> SamplingParams {
+    SamplingParams {
+        max_tokens: Some(tokens as u32),
+        ignore_eos: true,
+        allowed_token_ids: (0..250).collect(),
+        repetition_penalty: 1.5,
+        ..greedy()
+    }
+}
+
 fn submit(bench: &mut Bench, prompt: &[TokenId], tokens: usize) -> SeqId {
-    let params = SamplingParams { max_tokens: Some(tokens as u32), ignore_eos: true, ..greedy() };
-    let request = bench.request("", params);
+    let request = bench.request("", params(tokens));
     first(bench.submit(Request { prompt: Prompt::Tokens(prompt.to_vec()), ..request }))
 }
 
@@ -67,12 +80,15 @@ fn fresh(kind: &'static str, prompt: &[TokenId], tokens: usize) -> Vec<TokenId> 
 #[test]
 fn who_crosses_the_border_goes_on_as_if_asked_anew() {
     for (overlap, steps) in [(false, 1), (true, 1), (false, 4)] {
-        let settings = settings().tuned(|s| (s.async_scheduling, s.num_scheduler_steps) = (overlap, steps));
-        let mut bench = Bench::with(settings, runner("longrope"));
+        let tuned = settings().tuned(|s| (s.async_scheduling, s.num_scheduler_steps) = (overlap, steps));
+        let mut bench = Bench::with(tuned, runner("longrope"));
         for len in [BORDER - 3, BORDER, BORDER + 1] {
             let prompt = tokens(len);
             let right = fresh("longrope", &prompt, 6);
             assert_eq!(answer(&mut bench, &prompt, 6), right, "{len} tokens, overlap {overlap}");
+            // And it matters.
+            let one_kind = answer(&mut Bench::with(settings(), with_border("longrope", 200)), &prompt, 6);
+            assert_ne!(one_kind, right);
         }
     }
 }
@@ -124,10 +140,10 @@ fn a_branch_turns_as_its_own_length_asks() {
     let mut bench = Bench::with(settings(), runner("longrope"));
     let parent = submit(&mut bench, &tokens(BORDER + 9), 20);
     (0..5).for_each(|_| bench.step());
-    let params = SamplingParams { max_tokens: Some(4), ignore_eos: true, ..greedy() };
+    let params = params(4);
     let request = bench.request("", params.clone());
     let fork = ForkRequest { id: request.id, parent, keep: 20, then: Vec::new(), params };
-    bench.send(Command::Fork(fork));
+    bench.send(Command::Fork(Box::new(fork)));
     bench.run();
     assert_eq!(bench.tokens(first(request.id)), fresh("longrope", &tokens(20), 4));
 }

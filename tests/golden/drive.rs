@@ -25,7 +25,7 @@ pub struct Part<'a> {
 impl Model {
     pub fn load(file: &Checkpoint) -> Result<Self, model::LoadError> {
         let options = LoadOptions {
-            kv_cache_dtype: KvCacheDtype::F16,
+            kv_cache_dtype: KvCacheDtype::F32,
             // Whatever the context that a case says it was trained for.
             kv_cache_bytes: Some(16 << 20),
             ..LoadOptions::default()

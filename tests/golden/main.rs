@@ -148,7 +148,7 @@ fn a_nudged_weight_is_noticed() {
         let at = file.info(tensor).unwrap().offset;
         let weight = f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
         let mut nudged = bytes.clone();
-        nudged[at..at + 4].copy_from_slice(&(weight + 0.5).to_le_bytes());
+        nudged[at..at + 4].copy_from_slice(&(weight + 0.1).to_le_bytes());
         let nudged = Checkpoint::from_bytes(&case.path, nudged).unwrap();
         let outcome = check::compare(&case, &nudged);
         assert!(!outcome.problems.is_empty(), "{tensor}: {:e}", outcome.worst);
