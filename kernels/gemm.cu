@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(256)
   }
 #pragma unroll
   for (int i = 0; i < 16; i++) {
-    const int m = m0 + tid / 16 + i / 4 * 16, n = n0 + tid % 16 + i % 4 * 16;
+    const int m = m0 + ptx::here(tid) / 16 + i / 4 * 16, n = n0 + ptx::here(tid) % 16 + i % 4 * 16;
     if (m >= rows || n >= columns) continue;
     float* at = out + (size_t)m * stride + n;
     gemm::put(at, acc[i / 4][i % 4] + (bias ? bias[n] : 0.f), write);

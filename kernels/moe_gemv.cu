@@ -107,11 +107,16 @@ template <Format F, bool GATED> DEV void product(GEMV_PARAMS) {
   }
 #pragma unroll
   for (int r = 0; r < OUTPUTS; r++) {
-    float v = warp_sum(sum[r][0]) + (bias ? bias[row[r]] : 0.f);
-    if constexpr (GATED) v = gated(v, warp_sum(sum[r][SIDES - 1]) + (up_bias ? up_bias[row[r]] : 0.f), activation);
+    // Made here: over the loop there are no registers for it.
+    const size_t at = (size_t)ptx::here(expert) * n + min(first + r, n - 1);
+    float v = warp_sum(sum[r][0]) + (bias ? bias[at] : 0.f);
+    if constexpr (GATED) v = gated(v, warp_sum(sum[r][SIDES - 1]) + (up_bias ? up_bias[at] : 0.f), activation);
     if (lane == 0 && first + r < n) out[(size_t)pair * n + first + r] = v;
   }
 }
+
+// Blocks of a multiprocessor at one time: whole bytes of two matrices take registers.
+constexpr int gated_blocks(Format f) { return f == Format::Q8_0 ? 3 : 4; }
 
 #define GEMV_ARGS out, ids, q, ds, x, q0, h0, s0, d0, q1, h1, s1, d1, bias, up_bias, n, k, per_row, activation
 #define GEMV(name, format)                                                                                   \
@@ -119,7 +124,7 @@ template <Format F, bool GATED> DEV void product(GEMV_PARAMS) {
     product<Format::format, false>(GEMV_ARGS);                                                               \
   }                                                                                                          \
   EXPORT_KERNEL(moe_gemv_##name)                                                                             \
-  extern "C" __global__ void __launch_bounds__(WARPS * 32, 4) moe_gemv_gated_##name(GEMV_PARAMS) {              \
+  extern "C" __global__ void __launch_bounds__(WARPS * 32, gated_blocks(Format::format)) moe_gemv_gated_##name(GEMV_PARAMS) {              \
     product<Format::format, true>(GEMV_ARGS);                                                                \
   }                                                                                                          \
   EXPORT_KERNEL(moe_gemv_gated_##name)

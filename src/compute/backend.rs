@@ -1,8 +1,8 @@
 use super::draw::{DrawRow, Drawn, Unusable};
 use super::{
     Activation, AttentionSpec, By, CacheShape, Capacity, Columns, Convolution, DeltaRule, Device,
-    DeviceError, Experts, Gate, HeadColumns, MatrixSize, Meter, Need, Norm, Result, Routing, Scan, Span,
-    Spent, State, Step, Write,
+    DeviceError, Experts, Gate, HeadColumns, MatrixSize, Meter, MixtureShape, Need, Norm, Result, Routing,
+    Scan, Span, Spent, State, Step, Write,
 };
 use crate::base::Memory;
 use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo};
@@ -273,6 +273,12 @@ pub trait Backend: Send + Sized + 'static {
     /// Bytes that the operations keep for themselves, beside every buffer, when they work on `rows`
     /// rows of at most `columns`.
     fn scratch_bytes(&self, rows: usize, columns: usize) -> usize;
+
+    /// The same of [`Backend::experts`] on so many rows, beside that.
+    fn mixture_bytes(&self, rows: usize, mixture: &MixtureShape) -> usize {
+        let _ = (rows, mixture);
+        0
+    }
 
     /// What one multiplication with a matrix reads, and multiplies with for each row.
     fn matrix_size(&self, w: &Self::Matrix) -> MatrixSize;

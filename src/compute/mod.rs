@@ -27,7 +27,7 @@ mod step;
 pub use attention::{AttentionSpec, CacheDtype, CacheShape, HeadNorm, Over};
 pub use backend::Backend;
 pub use experts::{ExpertGroups, Experts, Routing, Score};
-pub use need::Need;
+pub use need::{MixtureShape, Need};
 pub use operations::{Activation, By, Columns, Gate, HeadColumns, Norm, NormKind, Write};
 pub use profiled::{Amount, Profiled, Spent};
 pub use recurrent::{Convolution, DeltaRule, Scan, State};

@@ -9,6 +9,16 @@ pub enum Need {
     Attention(CacheShape),
     /// Layers that keep one state for the whole past.
     States,
-    /// So many experts, of which each row has `top`.
-    Experts { count: usize, top: usize },
+    Experts(MixtureShape),
+}
+
+/// The experts of a layer, the largest of them all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MixtureShape {
+    pub experts: usize,
+    /// Experts of a row.
+    pub top: usize,
+    /// Columns before gate and up, and behind them.
+    pub dim: usize,
+    pub width: usize,
 }

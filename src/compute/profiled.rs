@@ -328,6 +328,10 @@ impl<B: Backend> Backend for Profiled<B> {
         self.backend.scratch_bytes(rows, columns)
     }
 
+    fn mixture_bytes(&self, rows: usize, mixture: &MixtureShape) -> usize {
+        self.backend.mixture_bytes(rows, mixture)
+    }
+
     fn matrix_size(&self, w: &B::Matrix) -> MatrixSize {
         self.backend.matrix_size(w)
     }

@@ -1,5 +1,5 @@
 use super::rope::Scaling;
-use crate::compute::{Activation, CacheDtype, CacheShape, NormKind};
+use crate::compute::{Activation, CacheDtype, CacheShape, MixtureShape, NormKind};
 use crate::kv::CacheSpec;
 use crate::weights::{Checkpoint, CheckpointError};
 
@@ -34,6 +34,8 @@ pub(super) struct ModelConfig {
     /// The cache holds latent vectors: see [`CacheShape::latent`](crate::compute::CacheShape).
     pub(super) latent: Option<usize>,
     pub(super) widths: Widths,
+    /// Of layers with experts.
+    pub(super) mixture: Option<MixtureShape>,
     pub(super) rope_base: f32,
     /// Elements of a head that turn.
     pub(super) rope_dims: usize,
@@ -149,6 +151,7 @@ impl ModelConfig {
                 gated: feed_forward,
                 ..Widths::default()
             },
+            mixture: None,
             rope_base: file.f32(&key("rope.freq_base"))?.unwrap_or(10_000.0),
             rope_dims,
             rope_scaling,
@@ -361,6 +364,7 @@ mod tests {
             state_len: 0,
             latent: None,
             widths: Widths::default(),
+            mixture: None,
             rope_base: 500_000.0,
             rope_dims: 128,
             rope_scaling: Scaling::None,

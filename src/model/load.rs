@@ -296,7 +296,8 @@ fn needs_of(config: &ModelConfig, shape: CacheShape) -> Vec<Need> {
     let (states, pasts): (Vec<CacheSpec>, Vec<_>) =
         config.caches.iter().partition(|spec| **spec == CacheSpec::Recurrent);
     let attention = (!pasts.is_empty()).then_some(Need::Attention(shape));
-    attention.into_iter().chain((!states.is_empty()).then_some(Need::States)).collect()
+    let states = (!states.is_empty()).then_some(Need::States);
+    [attention, states, config.mixture.map(Need::Experts)].into_iter().flatten().collect()
 }
 
 /// One kind for all, where caches are not to be hybrid: a window's layers then keep everything.

@@ -310,7 +310,8 @@ pub(super) fn workspace_bytes(config: &ModelConfig, tokens: usize, backend: &imp
     let dim = config.dim;
     let row = (3 + usize::from(normed)) * dim + qkv + attended + gated + router + side; // x, projected, hidden
     let values = tokens * row + backend.logit_rows().min(tokens) * (dim + config.vocab_size);
-    values * size_of::<f32>() + backend.scratch_bytes(tokens, dim.max(attended).max(gated))
+    let experts = config.mixture.map_or(0, |mixture| backend.mixture_bytes(tokens, &mixture));
+    values * size_of::<f32>() + backend.scratch_bytes(tokens, dim.max(attended).max(gated)) + experts
 }
 
 /// Positions seen by `len` tokens of which the first sees `start + 1`, each at most `window`.

@@ -9,7 +9,7 @@ use glassbox::compute::cuda::Cuda;
 use glassbox::compute::cuda::weights::FORMATS;
 use glassbox::model::{self, LoadError, LoadOptions, Outputs, Runner};
 use glassbox::protocol::KvCacheDtype;
-use glassbox::weights::{BlockFormat, Checkpoint, GgufWriter, decode};
+use glassbox::weights::{BlockFormat, Checkpoint, GgufWriter, TensorInfo, decode};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,22 +80,34 @@ fn whole(runner: &mut dyn Runner, tokens: &[u32], blocks: &[u32], start: usize) 
 #[test]
 fn logits_equal_transformers() {
     let Some(device) = device() else { return };
-    CASES.into_iter().for_each(|case| equals_transformers(&device, case, Kind::Gguf));
+    CASES.into_iter().for_each(|case| equals_transformers(&device, case, Kind::Gguf, false));
 }
+
+/// Where a rounded number can send a token to another expert, or stays in a state: these in f32.
+const EXACTLY: [&str; 6] = ["glm4_moe", "gpt_oss_std", "mamba2", "lfm2", "qwen3_next", "qwen3_5_text"];
+/// Keys and values are f16, and sums in another order.
+const EXACT: f32 = 0.01;
 
 #[test]
 fn every_family_has_the_logits_of_transformers() {
     let Some(device) = device() else { return };
     let only = std::env::var("FAMILY").unwrap_or_default();
     for (case, kind) in FAMILIES.into_iter().filter(|(case, _)| case.starts_with(&only)) {
-        equals_transformers(&device, case, kind);
+        let exact = EXACTLY.contains(&case);
+        equals_transformers(&device, case, kind, exact);
     }
 }
 
-fn equals_transformers(device: &Device, name: &str, kind: Kind) {
+fn equals_transformers(device: &Device, name: &str, kind: Kind, exact: bool) {
     let Some(case) = Case::find(name, kind) else { return };
     let golden = &case.golden;
-    let mut runner = on_device(device, &case.open(), &LoadOptions::default()).0;
+    // Of floats the device has f32 products: what is left is what operations do, not how numbers are rounded.
+    let floats = |tensor: &TensorInfo| (tensor.format == BlockFormat::BF16).then_some(BlockFormat::F32);
+    let (file, bound) = match exact {
+        true => (case.open().converted(floats), EXACT),
+        false => (case.open(), TOLERANCE),
+    };
+    let mut runner = on_device(device, &file, &LoadOptions::default()).0;
     let mut most = [0.0f32; 2];
     for prompt in ["a", "b"] {
         let ids = golden.ids(&format!("{prompt}.input_ids"));
@@ -103,18 +115,27 @@ fn equals_transformers(device: &Device, name: &str, kind: Kind) {
         let ours = whole(&mut *runner, &ids, &blocks, 0);
         let right = golden.rows(&format!("{prompt}.prefill_logits"));
         let found = worst(&ours[ours.len() - right.len()..], &right);
-        assert!(found < TOLERANCE, "{name} {prompt} prefill: {found} of the spread");
+        let cpus = || worst_on_the_cpu(&case, &ids, &right);
+        assert!(found < bound, "{name} {prompt} prefill: {found} of the spread; the CPU's {}", cpus());
         most[0] = most[0].max(found);
         let greedy = golden.ids(&format!("{prompt}.greedy_ids"));
         let decode = golden.rows(&format!("{prompt}.decode_logits"));
         for (i, (token, right)) in greedy.iter().zip(&decode[1..]).enumerate() {
             let ours = whole(&mut *runner, &[*token], &blocks, ids.len() + i);
             let found = worst(&ours, std::slice::from_ref(right));
-            assert!(found < TOLERANCE, "{name} {prompt} decode {i}: {found} of the spread");
+            assert!(found < bound, "{name} {prompt} decode {i}: {found} of the spread");
             most[1] = most[1].max(found);
         }
     }
     println!("{name}: {:.4} of the spread in prompts, {:.4} in decoding", most[0], most[1]);
+}
+
+/// Where the mistake may be the model's.
+fn worst_on_the_cpu(case: &Case, ids: &[u32], right: &[Vec<f32>]) -> f32 {
+    let mut runner = load_with(&case.open(), 1, isa(), &LoadOptions::default());
+    let blocks = own_blocks(&*runner, 1, 128);
+    let logits = whole(&mut *runner, ids, &blocks, 0);
+    worst(&logits[logits.len() - right.len()..], right)
 }
 
 /// Before anything is loaded, and with the reason: so that another device can be tried.

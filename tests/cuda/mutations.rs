@@ -155,7 +155,7 @@ const MUTATIONS: &[Mutation] = &[
     of("moe.cu", "if (bias || by_two) key[i]", "if (bias) key[i]", "moe::groups"),
     of("moe_gemv.cu", "of_x = pair / per_row", "of_x = pair", "moe::few_rows"),
     of("moe_gemv.cu", "if (expert < 0 || first >= n)", "if (first >= n)", "moe::few_rows"),
-    of("moe_gemv.cu", "+ (bias ? bias[row[r]] : 0.f)", "+ (bias ? bias[first + r] : 0.f)", "moe::few_rows"),
+    of("moe_gemv.cu", "+ (bias ? bias[at] : 0.f)", "+ (bias ? bias[min(first + r, n - 1)] : 0.f)", "moe::few_rows"),
     of("moe_gemv.cu", "s.y * x.ds.y", "s.y * x.ds.x", "moe::few_rows"),
     of("moe_gemm.cu", "base = t[0] * columns, first = t[1];", "base = t[0] * columns, first = 0;", "moe::many_rows"),
     of("moe_gemm.cu", "(size_t)pairs[m] * columns", "(size_t)rows[m] * columns", "moe::many_rows"),

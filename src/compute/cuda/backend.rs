@@ -22,8 +22,8 @@ use super::weights::{self, FORMATS, Matrix};
 use crate::compute::draw::{DrawRow, Drawn, Unusable};
 use crate::compute::{
     Activation, AttentionSpec, Backend, By, CacheShape, Capacity, Columns, Convolution, DeltaRule, Device,
-    DeviceError, Experts, Gate, HeadColumns, MatrixSize, Meter, Need, Norm, Result, RopeTable, Routing, Scan,
-    Span, Spent, State, Step, Write,
+    DeviceError, Experts, Gate, HeadColumns, MatrixSize, Meter, MixtureShape, Need, Norm, Result, RopeTable,
+    Routing, Scan, Span, Spent, State, Step, Write,
 };
 use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo};
 use std::ops::Range;
@@ -151,8 +151,13 @@ impl Cuda {
         Matrix::load(&self.gpu, staging, tensors, &mut |_| ()).map(Arc::new)
     }
 
+    /// Rows that launches cover for so many: in a pass as many times as it has tokens (a token may be several
+    /// rows, one for each of its heads), those of its bucket.
     fn covers(&self, rows: usize) -> usize {
-        if self.pass.running { self.pass.rows } else { self.padded(rows) }
+        match self.pass.running {
+            true => rows / self.pass.tokens.max(1) * self.pass.rows,
+            false => self.padded(rows),
+        }
     }
 
     /// The same of values of whole rows: of the pass, or of its logits.
@@ -278,7 +283,7 @@ impl Backend for Cuda {
     fn supports(&self, need: &Need) -> Result<()> {
         match need {
             Need::Attention(shape) => kv::check(shape).and_then(|()| prefill::check(shape.head_dim)),
-            Need::Experts { count, top } => moe::check(*count, *top),
+            Need::Experts(mixture) => moe::check(mixture.experts, mixture.top),
             Need::States => Ok(()),
         }
     }
@@ -568,6 +573,10 @@ impl Backend for Cuda {
 
     fn scratch_bytes(&self, rows: usize, columns: usize) -> usize {
         Multiplier::bytes_for(rows, columns) + Attends::MOST_BYTES + STAGING_BYTES
+    }
+
+    fn mixture_bytes(&self, rows: usize, mixture: &MixtureShape) -> usize {
+        Mixtures::bytes_for(rows, mixture)
     }
 
     fn matrix_size(&self, w: &Arc<Matrix>) -> MatrixSize {

@@ -7,7 +7,7 @@ use super::memory::Memory;
 use super::moe::{self, Of, Router, Sorted, Up};
 use super::weights::{Matrix, Part};
 use super::{gemm, gemv, rows};
-use crate::compute::{Amount, DeviceError, Experts, Result, Routing};
+use crate::compute::{Amount, DeviceError, Experts, MixtureShape, Result, Routing};
 use crate::weights::BlockFormat;
 
 /// Memory of a layer's pairs ([`moe`]), taken for the largest pass when it is first needed.
@@ -51,11 +51,12 @@ impl Mixtures {
         Self { rows, ..Self::default() }
     }
 
-    /// About what all of it takes for `rows` rows with `top` experts of this width each.
-    pub(super) fn bytes_for(rows: usize, top: usize, (width, dim): (usize, usize)) -> usize {
-        let pairs = rows * top;
-        // Floats between the products; bytes and halves of the wider of what goes into them.
-        pairs * (4 * (2 * width + dim) + 3 * width.max(dim) + 64)
+    /// About what all of it takes for so many rows.
+    pub(super) fn bytes_for(rows: usize, mixture: &MixtureShape) -> usize {
+        let (pairs, width, dim) = (rows * mixture.top, mixture.width, mixture.dim);
+        // Floats behind the products; bytes and halves of what goes into them; lists of both sizes of tile.
+        let ready = 4 * (rows * dim).max(pairs * width);
+        4 * pairs * (2 * width + dim) + ready + 2 * (64 * pairs + 64 * mixture.experts)
     }
 
     /// `out[t] +=` what its experts say of `x[t]`, weighed. `true` where memory moved.

@@ -57,7 +57,7 @@ pub(super) fn convolve(
         return Err(DeviceError(format!("CUDA: convolutions see 1 to {MOST_WIDTH} tokens, not {width}")));
     }
     states.check((width - 1) * columns.len);
-    let x = [x.into(), columns.first.into(), columns.stride.into(), columns.len.into()];
+    let x: [Arg; 4] = [x.into(), columns.first.into(), columns.stride.into(), columns.len.into()];
     let weights =
         [weight.memory().into(), bias.map(Buf::memory).into(), width.into(), usize::from(silu).into()];
     let args = [&x[..], &states.args(), &weights].concat();
@@ -92,7 +92,7 @@ pub(super) fn delta_rule(
         rule.gates_stride,
     ]
     .map(Arg::from);
-    let rows = [out.into(), x.into(), gates.into()];
+    let rows: [Arg; 3] = [out.into(), x.into(), gates.into()];
     let weights = [rule.a_log.memory().into(), rule.dt_bias.memory().into()];
     let args = [&rows[..], &states.args(), &sizes, &weights].concat();
     let shape = states.grid(rule.value_heads * values.div_ceil(STRIP));
@@ -126,7 +126,7 @@ pub(super) fn scan(
         scan.dt_stride,
     ]
     .map(Arg::from);
-    let rows = [out.into(), x.into(), dt.into()];
+    let rows: [Arg; 3] = [out.into(), x.into(), dt.into()];
     let (least, most) = scan.dt_limit;
     let weights = [
         scan.a.memory().into(),

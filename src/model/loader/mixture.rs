@@ -1,5 +1,5 @@
 use super::Loader;
-use crate::compute::{Activation, Backend, ExpertGroups, Score};
+use crate::compute::{Activation, Backend, ExpertGroups, MixtureShape, Score};
 use crate::model::config::{ConfigError, ModelConfig, bad};
 use crate::model::layers::{Gated, Mixture, Rule, Shared};
 use crate::model::load::LoadError;
@@ -63,6 +63,8 @@ impl MixtureConfig {
 
     /// Buffers become wide enough for mixtures.
     pub(in crate::model) fn widen(&self, config: &mut ModelConfig) {
+        let (Rule { experts, top, .. }, dim) = (self.rule, config.dim);
+        config.mixture = Some(MixtureShape { experts, top, dim, width: self.width });
         let widths = &mut config.widths;
         widths.normed = true;
         widths.router = widths.router.max(self.rule.experts);
