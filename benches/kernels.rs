@@ -6,18 +6,19 @@ use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
 use glassbox::compute::cpu::Cpu;
 use glassbox::compute::{
-    AttentionSpec, Backend, CacheDtype, CacheShape, Norm, RopeStyle, RopeTable, Span, Write,
+    Activation, AttentionSpec, Backend, CacheDtype, CacheShape, Experts, HeadNorm, RopeStyle, RopeTable,
+    Routing, Score, Span, Write,
 };
 use glassbox::protocol::{SamplingParams, SeqId};
 use glassbox::sample::{Phrases, SampleRow, SamplerState, Scratch, TokenMask, sample};
-use glassbox::weights::{BlockFormat, Checkpoint, GgufWriter};
+use glassbox::weights::{BlockFormat, Checkpoint, GgufWriter, Tensor};
 use std::path::Path;
 
 fn main() {
     divan::main();
 }
 
-const FORMATS: [BlockFormat; 7] = [
+const FORMATS: [BlockFormat; 13] = [
     BlockFormat::F16,
     BlockFormat::Q4_1,
     BlockFormat::Q5_0,
@@ -25,6 +26,12 @@ const FORMATS: [BlockFormat; 7] = [
     BlockFormat::Q4_K,
     BlockFormat::Q5_K,
     BlockFormat::Q6_K,
+    BlockFormat::Q2_K,
+    BlockFormat::Q3_K,
+    BlockFormat::IQ4_NL,
+    BlockFormat::IQ4_XS,
+    BlockFormat::MXFP4,
+    BlockFormat::F8,
 ];
 
 /// SmolLM2's down projection, rounded to a multiple of 256 columns.
@@ -36,11 +43,19 @@ fn matrix(cpu: &mut Cpu, format: BlockFormat) -> <Cpu as Backend>::Matrix {
 }
 
 fn matrix_of(cpu: &mut Cpu, format: BlockFormat, rows: usize, cols: usize) -> <Cpu as Backend>::Matrix {
+    if format.to_ggml_type().is_none() {
+        let values: Vec<f32> = (0..rows * cols).map(|i| (i * 37 % 61) as f32 - 30.0).collect();
+        return cpu.matrix(&[Tensor::of_values("w", &[cols, rows], format, &values)]).expect("memory");
+    }
+    let file = file(format, rows, cols);
+    cpu.matrix(&[file.tensor("w").expect("just written")]).expect("memory")
+}
+
+fn file(format: BlockFormat, rows: usize, cols: usize) -> Checkpoint {
     let bytes = rows * cols / format.block_len() * format.block_bytes();
     let blocks = (0..bytes).map(|i| (i * 37 % 61) as u8).collect();
     let writer = GgufWriter::new("bench").tensor("w", &[cols, rows], format, blocks);
-    let file = Checkpoint::from_bytes(Path::new("bench.gguf"), writer.to_bytes()).expect("a valid file");
-    cpu.matrix(&[file.tensor("w").expect("just written")]).expect("memory")
+    Checkpoint::from_bytes(Path::new("bench.gguf"), writer.to_bytes()).expect("a valid file")
 }
 
 #[divan::bench(args = FORMATS.map(BlockFormat::name))]
@@ -94,25 +109,77 @@ fn smallest_operation(bencher: Bencher, threads: usize) {
     });
 }
 
+/// One token goes to 8 of 64 experts of Qwen3-MoE's shape.
+#[divan::bench(args = ["Q4_K", "MXFP4"])]
+fn experts_of_one_token(bencher: Bencher, name: &str) {
+    let format = FORMATS.into_iter().find(|f| f.name() == name).expect("one of them");
+    let (count, dim, width) = (64, 2048, 768);
+    let mut cpu = Cpu::new(Some(2));
+    let mut stack = |rows, cols| {
+        let file = file(format, rows, cols);
+        let tensors: Vec<_> = (0..count).map(|_| file.tensor("w").expect("just written")).collect();
+        cpu.matrix(&tensors).expect("memory")
+    };
+    let (gate, up, down) = (stack(width, dim), stack(width, dim), stack(dim, width));
+    let bytes = cpu.matrix_size(&gate).bytes * 3 / count * 8;
+    let routing = Routing {
+        experts: count,
+        top: 8,
+        score: Score::Softmax,
+        bias: None,
+        groups: None,
+        renormalise: true,
+        scale: 1.0,
+    };
+    let experts = Experts {
+        count,
+        gate: &gate,
+        up: &up,
+        down: &down,
+        gate_bias: None,
+        up_bias: None,
+        down_bias: None,
+        activation: Activation::Silu,
+    };
+    let (x, mut out, mut logits) = (vec![0.5; dim], vec![0.0; dim], vec![0.0; count]);
+    let mut turn = 0;
+    bencher.counter(BytesCount::new(bytes)).bench_local(|| {
+        // Other experts each time, as in a model.
+        turn += 1;
+        logits.iter_mut().enumerate().for_each(|(e, x)| *x = ((e * 37 + turn * 11) % count) as f32);
+        cpu.experts(&mut out, &x, 1, &logits, &routing, &experts).expect("the CPU does not fail");
+    });
+}
+
 /// One token of SmolLM2 attends to its past: a layer.
 #[divan::bench(args = [16, 256, 2048, 8192])]
 fn attention_at_depth(bencher: Bencher, depth: usize) {
     let (heads, kv_heads, head_dim) = (9, 3, 64);
     let mut cpu = Cpu::new(Some(1));
-    let shape =
-        CacheShape { blocks: depth / 16 + 1, block_size: 16, kv_heads, head_dim, dtype: CacheDtype::F16 };
+    let shape = CacheShape {
+        blocks: depth / 16 + 1,
+        block_size: 16,
+        kv_heads,
+        head_dim,
+        latent: None,
+        dtype: CacheDtype::F16,
+        least_bytes: 0,
+    };
     let cache = cpu.cache(shape).expect("memory");
     let mut rope = RopeTable::new(RopeStyle::Halves);
-    rope.fill(depth - 1..depth, &[1.0; 32]);
+    rope.fill(depth - 1..depth, &[1.0; 32], 1.0);
     let spec = AttentionSpec {
         heads,
         kv_heads,
         head_dim,
         scale: 0.125,
         window: None,
-        query_norm: None::<Norm<Cpu>>,
+        soft_cap: None,
+        sinks: None,
+        latent: None,
+        query_norm: None::<HeadNorm<Cpu>>,
         key_norm: None,
-        rope: &rope,
+        rope: Some(&rope),
         group: 0,
         rope_index: 0,
     };

@@ -3,8 +3,8 @@
 //! A matrix is cut into tiles of 16 rows. Inside a tile the rows are interleaved by four weights: 64
 //! bytes hold weights `4j .. 4j + 4` of row 0, then of row 1, ... so that one load feeds 16 rows and
 //! no sum across lanes stands in the inner loop. Along a row, a tile is a chain of blocks of 32 or
-//! 256 weights with the scales of its 16 rows side by side. It takes the file's bytes, or up to 3 %
-//! more where 6-bit scales are widened to bytes.
+//! 256 weights with the scales of its 16 rows side by side. It takes the file's bytes, or a little more where
+//! small scales are widened to bytes: up to 3 % with six bits, 19 % in Q2_K.
 //!
 //! ```text
 //! 32 weights x 16 rows, nibbles:   [j=0: r0 r1 .. r15][j=1][j=2][j=3]   low nibble 4j.., high nibble 16 + 4j..
@@ -12,12 +12,15 @@
 //! sixth and fifth bit (Q6_K):      two planes; byte (r, i), bits 2f.. -> weight 16h + 4f + i of row r
 //! ```
 
+use super::float8;
+use super::levels::{Iq4Nl, Iq4Xs, Mxfp4};
+use super::pairs::{Q2K, Q3K};
 use super::simd::Simd;
 use crate::compute::not_taken;
 use crate::weights::BlockFormat;
 
 /// Formats that have a tile layout here.
-pub const FORMATS: [BlockFormat; 11] = [
+pub const FORMATS: [BlockFormat; 17] = [
     BlockFormat::F32,
     BlockFormat::F16,
     BlockFormat::BF16,
@@ -26,9 +29,15 @@ pub const FORMATS: [BlockFormat; 11] = [
     BlockFormat::Q5_0,
     BlockFormat::Q5_1,
     BlockFormat::Q8_0,
+    BlockFormat::Q2_K,
+    BlockFormat::Q3_K,
     BlockFormat::Q4_K,
     BlockFormat::Q5_K,
     BlockFormat::Q6_K,
+    BlockFormat::IQ4_NL,
+    BlockFormat::IQ4_XS,
+    BlockFormat::MXFP4,
+    BlockFormat::F8,
 ];
 
 /// Rows of a tile.
@@ -59,7 +68,7 @@ pub(super) trait Layout {
     /// Weights `4j .. 4j + 4` of 16 rows; `J` below 8.
     unsafe fn vector<S: Simd, const J: usize>(block: *const u8, sub: usize) -> S::B;
     unsafe fn scale<S: Simd>(block: *const u8, sub: usize, which: usize) -> S::F;
-    unsafe fn minimum<S: Simd>(_block: *const u8, _sub: usize) -> S::F {
+    unsafe fn minimum<S: Simd>(_block: *const u8, _sub: usize, _which: usize) -> S::F {
         // SAFETY: no memory is touched; the instruction set is the caller's.
         unsafe { S::splat(0.0) }
     }
@@ -83,7 +92,7 @@ pub(super) struct Q6K;
 
 /// Nibble vector `J` at `p`.
 #[inline(always)]
-unsafe fn nibbles<S: Simd, const J: usize>(p: *const u8) -> S::B {
+pub(super) unsafe fn nibbles<S: Simd, const J: usize>(p: *const u8) -> S::B {
     // SAFETY: 256 bytes of nibbles lie at `p`, the layout's contract.
     unsafe {
         let both = S::load_bytes(p.add(64 * (J % 4)));
@@ -132,13 +141,13 @@ fn put(word: u32, j: usize, r: usize, out: &mut [u8]) {
 }
 
 /// Writes row `r`'s parts of vectors `j` and `j + 1`.
-fn put_two(word: u64, j: usize, r: usize, out: &mut [u8]) {
+pub(super) fn put_two(word: u64, j: usize, r: usize, out: &mut [u8]) {
     put(word as u32, j, r, out);
     put((word >> 32) as u32, j + 1, r, out);
 }
 
 /// Copies 16 bytes of nibbles, low half first (ggml's order), to row `r`.
-fn pack_nibbles(source: &[u8], r: usize, out: &mut [u8]) {
+pub(super) fn pack_nibbles(source: &[u8], r: usize, out: &mut [u8]) {
     (0..2).for_each(|i| put_two(word(source, i), 2 * i, r, out));
 }
 
@@ -172,7 +181,7 @@ fn pack_fifth_bits(bits: &[u8], r: usize, out: &mut [u8]) {
 }
 
 /// Bit `sub` of byte `k` is weight `k`'s fifth bit.
-fn pack_split_fifth_bits(source: &[u8], sub: usize, r: usize, out: &mut [u8]) {
+pub(super) fn pack_split_fifth_bits(source: &[u8], sub: usize, r: usize, out: &mut [u8]) {
     // Of vectors 2i and 2i + 1.
     let fifth = |i| (word(source, i) >> sub & 0x0101_0101_0101_0101) << (2 * i);
     let all = (0..4).fold(0, |all, i| all | fifth(i));
@@ -192,7 +201,20 @@ fn transpose_pairs([a, b, c, d]: [u64; 4]) -> [u64; 4] {
     [a, b, c, d]
 }
 
-fn pack_half(source: &[u8], r: usize, out: &mut [u8]) {
+/// From 32 bytes, in which run `q` of 32 weights has its bit pairs at bits `2q` ..: of each run the two planes.
+pub(super) fn pair_planes(source: &[u8]) -> [u64; 4] {
+    // Weights 4f .. and, above them, 16 + 4f ..
+    let low = |x: u64| x & 0xFFFF_FFFF;
+    let [a, b, c, d] = std::array::from_fn(|i| word(source, i));
+    transpose_pairs([
+        low(a) | c << 32,
+        a >> 32 | c & !0xFFFF_FFFF,
+        low(b) | d << 32,
+        b >> 32 | d & !0xFFFF_FFFF,
+    ])
+}
+
+pub(super) fn pack_half(source: &[u8], r: usize, out: &mut [u8]) {
     out[2 * r..][..2].copy_from_slice(&source[..2]);
 }
 
@@ -218,7 +240,7 @@ impl<const FIFTH: bool, const MIN: bool> Layout for Block32<FIFTH, MIN> {
         unsafe { S::load_f16(block.add(Self::SCALE).cast()) }
     }
     #[inline(always)]
-    unsafe fn minimum<S: Simd>(block: *const u8, _: usize) -> S::F {
+    unsafe fn minimum<S: Simd>(block: *const u8, _: usize, _: usize) -> S::F {
         // SAFETY: the caller's block, which has minima where they are asked for.
         unsafe { if MIN { S::load_f16(block.add(Self::SCALE + 32).cast()) } else { S::splat(0.0) } }
     }
@@ -285,7 +307,7 @@ impl<const FIFTH: bool> Layout for Block256<FIFTH> {
         }
     }
     #[inline(always)]
-    unsafe fn minimum<S: Simd>(block: *const u8, sub: usize) -> S::F {
+    unsafe fn minimum<S: Simd>(block: *const u8, sub: usize, _: usize) -> S::F {
         // SAFETY: the caller's block.
         unsafe {
             let minima = block.add(Self::HEAD + sub * Self::SUB + Self::SCALE + 16);
@@ -352,12 +374,7 @@ impl Layout for Q6K {
                 let nibbles = &nibbles[64 * half + 32 * quarter..][..32];
                 pack_shared_nibbles(nibbles, r, block, [at(quarter), at(quarter + 2)]);
             }
-            // Weights 4f .. and, above them, 16 + 4f ..: the two planes.
-            let low = |x: u64| x & 0xFFFF_FFFF;
-            let [a, b, c, d] = std::array::from_fn(|i| word(&high[32 * half..], i));
-            let both =
-                [low(a) | c << 32, a >> 32 | c & !0xFFFF_FFFF, low(b) | d << 32, b >> 32 | d & !0xFFFF_FFFF];
-            for (quarter, planes) in transpose_pairs(both).into_iter().enumerate() {
+            for (quarter, planes) in pair_planes(&high[32 * half..]).into_iter().enumerate() {
                 put_two(planes, 4, r, &mut block[at(quarter)..]);
                 let scales = &rest[2 * (4 * half + quarter)..];
                 block[at(quarter) + 384 + r] = scales[0];
@@ -380,7 +397,7 @@ fn k_scale_min(packed: &[u8], sub: usize) -> (u8, u8) {
 
 /// Whether it is multiplied with the activations' bytes, not with the activations as they are.
 pub(super) fn takes_bytes(format: BlockFormat) -> bool {
-    format.block_len() > 1
+    format.block_len() > 1 && format != BlockFormat::F8
 }
 
 /// Bytes a tile of 16 rows of `cols` weights takes; `cols` is a multiple of the block.
@@ -401,6 +418,12 @@ pub(super) fn tile_bytes(format: BlockFormat, cols: usize) -> usize {
         BlockFormat::Q4_K => of!(Q4K),
         BlockFormat::Q5_K => of!(Q5K),
         BlockFormat::Q6_K => of!(Q6K),
+        BlockFormat::Q2_K => of!(Q2K),
+        BlockFormat::Q3_K => of!(Q3K),
+        BlockFormat::IQ4_NL => of!(Iq4Nl),
+        BlockFormat::IQ4_XS => of!(Iq4Xs),
+        BlockFormat::MXFP4 => of!(Mxfp4),
+        BlockFormat::F8 => cols / 32 * float8::BYTES,
         other => not_taken(other),
     }
 }
@@ -423,6 +446,12 @@ pub(super) fn pack_tile(format: BlockFormat, rows: &[u8], cols: usize, tile: &mu
         BlockFormat::Q4_K => blocks!(Q4K, Q4_K),
         BlockFormat::Q5_K => blocks!(Q5K, Q5_K),
         BlockFormat::Q6_K => blocks!(Q6K, Q6_K),
+        BlockFormat::Q2_K => blocks!(Q2K, Q2_K),
+        BlockFormat::Q3_K => blocks!(Q3K, Q3_K),
+        BlockFormat::IQ4_NL => blocks!(Iq4Nl, IQ4_NL),
+        BlockFormat::IQ4_XS => blocks!(Iq4Xs, IQ4_XS),
+        BlockFormat::MXFP4 => blocks!(Mxfp4, MXFP4),
+        BlockFormat::F8 => float8::pack(rows, cols, tile),
         other => not_taken(other),
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::activation::tests::{ACTIVATIONS, gated_twin};
+use super::format::takes_bytes;
 use super::norm;
 use super::tests::{Random, as_bytes, dot, file, random_blocks, rows_of};
 use super::*;
@@ -111,9 +112,9 @@ impl Numbers {
             if case.norm {
                 norm::normalise(isa, &mut ready, x, norm_of(case.seed, &self.norm).into());
             }
-            match case.format.block_len() {
-                1 => ready.iter().map(|x| f64::from(*x)).collect(),
-                _ => as_bytes(&ready),
+            match takes_bytes(case.format) {
+                false => ready.iter().map(|x| f64::from(*x)).collect(),
+                true => as_bytes(&ready),
             }
         };
         self.x.chunks_exact(case.cols).map(ready).collect()

@@ -8,7 +8,10 @@
 //! of 16 rows by [`Simd::TOKENS`] tokens are held in registers.
 
 use super::activation;
+use super::float8;
 use super::format::{Layout, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0, TILE, tile_bytes};
+use super::levels::{Iq4Nl, Iq4Xs, Mxfp4};
+use super::pairs::{Q2K, Q3K};
 use super::rows::{Group, Quantized};
 use super::simd::{Simd, simd_fn};
 use crate::compute::{Activation, not_taken};
@@ -30,12 +33,12 @@ pub(super) struct Panel {
     bytes: [[u8; 32 * TILE]; SUBS],
     /// Of the first and of the last 16 weights; only the first where the format has one scale.
     scales: [[[f32; TILE]; 2]; SUBS],
-    minima: [[f32; TILE]; SUBS],
+    minima: [[[f32; TILE]; 2]; SUBS],
 }
 
 impl Panel {
     pub(super) fn new() -> Self {
-        Self { bytes: [[0; _]; _], scales: [[[0.0; _]; _]; _], minima: [[0.0; _]; _] }
+        Self { bytes: [[0; _]; _], scales: [[[0.0; _]; _]; _], minima: [[[0.0; _]; _]; _] }
     }
 }
 
@@ -79,6 +82,12 @@ unsafe fn multiply_kernel<S: Simd>(
             BlockFormat::Q4_K => quantized::<S, Q4K>(tile, tokens, panel, sums),
             BlockFormat::Q5_K => quantized::<S, Q5K>(tile, tokens, panel, sums),
             BlockFormat::Q6_K => quantized::<S, Q6K>(tile, tokens, panel, sums),
+            BlockFormat::Q2_K => quantized::<S, Q2K>(tile, tokens, panel, sums),
+            BlockFormat::Q3_K => quantized::<S, Q3K>(tile, tokens, panel, sums),
+            BlockFormat::IQ4_NL => quantized::<S, Iq4Nl>(tile, tokens, panel, sums),
+            BlockFormat::IQ4_XS => quantized::<S, Iq4Xs>(tile, tokens, panel, sums),
+            BlockFormat::MXFP4 => quantized::<S, Mxfp4>(tile, tokens, panel, sums),
+            BlockFormat::F8 => float8::multiply::<S>(tile, tokens, sums),
             other => not_taken(other),
         }
     }
@@ -181,11 +190,11 @@ unsafe fn fetch_ahead<S: Simd, L: Layout>(block: *const u8, sub: usize) {
     }
 }
 
-/// 32 weights of 16 rows, their one or two scales, and their minimum.
+/// 32 weights of 16 rows, and their one or two scales and minima.
 struct Weights<S: Simd> {
     vectors: [S::B; 8],
     scales: [S::F; 2],
-    minimum: S::F,
+    minima: [S::F; 2],
 }
 
 impl<S: Simd> Weights<S> {
@@ -205,7 +214,7 @@ impl<S: Simd> Weights<S> {
                     L::vector::<S, 7>(block, sub),
                 ],
                 scales: [L::scale::<S>(block, sub, 0), L::scale::<S>(block, sub, L::SCALES - 1)],
-                minimum: L::minimum::<S>(block, sub),
+                minima: [L::minimum::<S>(block, sub, 0), L::minimum::<S>(block, sub, L::SCALES - 1)],
             }
         }
     }
@@ -243,7 +252,9 @@ unsafe fn unpack<S: Simd, L: Layout>(tile: &[u8], subs: Range<usize>, panel: &mu
                 S::store(to.as_mut_ptr(), scale);
             }
             if L::HAS_MIN {
-                S::store(panel.minima[i].as_mut_ptr(), weights.minimum);
+                for (minimum, to) in weights.minima.into_iter().zip(&mut panel.minima[i]).take(L::SCALES) {
+                    S::store(to.as_mut_ptr(), minimum);
+                }
             }
         }
     }
@@ -271,9 +282,10 @@ unsafe fn multiply_panel<S: Simd, L: Layout, const N: usize>(
             }
             let scales = panel.scales.get_unchecked(i);
             let scales = [S::load(scales[0].as_ptr()), S::load(scales[L::SCALES - 1].as_ptr())];
-            let minimum = S::load(panel.minima.get_unchecked(i).as_ptr());
+            let minima = panel.minima.get_unchecked(i);
+            let minima = [S::load(minima[0].as_ptr()), S::load(minima[L::SCALES - 1].as_ptr())];
             let offset = if is_shifted::<S, L>() { 128 } else { L::OFFSET };
-            let weights = Weights { vectors, scales, minimum };
+            let weights = Weights { vectors, scales, minima };
             multiply::<S, L, N>(&mut sum, &weights, offset, group.skip(sub * N));
         }
         for (n, sum) in sum.into_iter().enumerate() {
@@ -291,7 +303,7 @@ unsafe fn multiply<S: Simd, L: Layout, const N: usize>(
     offset: i32,
     x: Group,
 ) {
-    let Weights { vectors, scales, minimum } = weights;
+    let Weights { vectors, scales, minima } = weights;
     let [first, second] = vectors.as_chunks::<4>().0 else { unreachable!("eight vectors") };
     for (n, sum) in sums.iter_mut().enumerate() {
         // SAFETY: `x` is a place in a group, and so are the next `N`: the caller's contract.
@@ -308,8 +320,14 @@ unsafe fn multiply<S: Simd, L: Layout, const N: usize>(
                 S::fma(second, scales[1], S::mul(first, scales[0]))
             };
             *sum = S::fma(scaled, S::splat(*x.scales), *sum);
-            if L::HAS_MIN {
-                *sum = S::fma(*minimum, S::splat(*x.sums), *sum);
+            if L::HAS_MIN && L::SCALES == 1 {
+                *sum = S::fma(minima[0], S::splat(*x.sums), *sum);
+            } else if L::HAS_MIN {
+                // The sums of the halves, which are there as -128 times those of their bytes.
+                let halves =
+                    (*x.half_starts).map(|start| S::splat(start as f32 * (*x.scales * (-1.0 / 128.0))));
+                *sum = S::fma(minima[0], halves[0], *sum);
+                *sum = S::fma(minima[1], halves[1], *sum);
             }
         }
     }

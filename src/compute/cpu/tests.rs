@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::activation::tests::{ACTIVATIONS, gated_twin};
+use super::format::takes_bytes;
 use super::*;
 use crate::compute::NormKind;
 use crate::weights::{BlockFormat, GgufWriter, decode};
@@ -37,7 +38,21 @@ pub(super) fn random_blocks(format: BlockFormat, count: usize, random: &mut Rand
             BlockFormat::F16 => half(block),
             BlockFormat::BF16 => block[1] = 0x3d | block[1] & 0x80,
             BlockFormat::Q4_0 | BlockFormat::Q5_0 | BlockFormat::Q8_0 => half(block),
+            BlockFormat::IQ4_NL | BlockFormat::IQ4_XS => half(block),
             BlockFormat::Q6_K => half(&mut block[208..]),
+            BlockFormat::Q3_K => half(&mut block[108..]),
+            BlockFormat::Q2_K => {
+                half(&mut block[80..]);
+                half(&mut block[82..]);
+            }
+            BlockFormat::MXFP4 => block[0] = 118 + block[0] % 8,
+            BlockFormat::F8 => {
+                // Not what is no number; as it is encoded: the largest is 448.
+                block[..32].iter_mut().filter(|byte| **byte & 0x7f == 0x7f).for_each(|byte| *byte ^= 1);
+                block[usize::from(block[32] % 32)] = 0x7e;
+                let scale = 2f32.powi(-14 + i32::from(block[33] % 4));
+                block[32..].copy_from_slice(&scale.to_le_bytes());
+            }
             _ => {
                 half(&mut block[..2]);
                 half(&mut block[2..]);
@@ -53,6 +68,12 @@ fn random_f32(bits: &[u8]) -> [u8; 4] {
 
 /// A file with one tensor `w` of the given rows.
 pub(super) fn file(format: BlockFormat, rows: usize, cols: usize, blocks: Vec<u8>) -> Checkpoint {
+    if format.to_ggml_type().is_none() {
+        // No file has it: it is made of others.
+        let values = rows_of(format, &blocks, rows, cols).concat();
+        let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        return file(BlockFormat::F32, rows, cols, bytes).converted(|_| Some(format));
+    }
     let writer = GgufWriter::new("test").tensor("w", &[cols, rows], format, blocks);
     Checkpoint::from_bytes(Path::new("test.gguf"), writer.to_bytes()).unwrap()
 }
@@ -88,14 +109,26 @@ pub(super) fn dot(a: &[f32], b: &[f64]) -> f64 {
 /// The largest weights times the largest activations: nothing saturates.
 #[test]
 fn extreme_weights_and_activations_do_not_overflow() {
-    for format in super::FORMATS.into_iter().filter(|f| f.block_len() > 1) {
+    for format in super::FORMATS.into_iter().filter(|f| takes_bytes(*f)) {
         let cols = 256;
         for (fill, sign) in [(0xff, 1.0), (0xff, -1.0), (0x00, 1.0), (0x80, 1.0), (0x7f, -1.0)] {
             let mut blocks = vec![fill; 16 * cols / format.block_len() * format.block_bytes()];
             for block in blocks.chunks_exact_mut(format.block_bytes()) {
                 let one = f16::ONE.to_le_bytes();
-                let at = if format == BlockFormat::Q6_K { 208 } else { 0 };
+                let at = match format {
+                    BlockFormat::Q6_K => 208,
+                    BlockFormat::Q3_K => 108,
+                    BlockFormat::Q2_K => 80,
+                    _ => 0,
+                };
+                if format == BlockFormat::MXFP4 {
+                    block[0] = 127;
+                    continue;
+                }
                 block[at..at + 2].copy_from_slice(&one);
+                if format == BlockFormat::Q2_K {
+                    block[82..84].copy_from_slice(&one);
+                }
                 if matches!(
                     format,
                     BlockFormat::Q4_1 | BlockFormat::Q5_1 | BlockFormat::Q4_K | BlockFormat::Q5_K

@@ -237,6 +237,13 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
     }
 
     #[inline(always)]
+    unsafe fn lookup(codes: I, table: &[i8; 16]) -> I {
+        let table = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())) };
+        let table = [table; 2];
+        both!(_mm256_shuffle_epi8(table, codes))
+    }
+
+    #[inline(always)]
     unsafe fn add_bytes(a: I, x: u8) -> I {
         let x = unsafe { [_mm256_set1_epi8(x as i8); 2] };
         both!(_mm256_add_epi8(a, x))

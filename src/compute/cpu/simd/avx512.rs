@@ -177,6 +177,14 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn lookup(codes: __m512i, table: &[i8; 16]) -> __m512i {
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, codes)
+        }
+    }
+
+    #[inline(always)]
     unsafe fn add_bytes(a: __m512i, x: u8) -> __m512i {
         unsafe { _mm512_add_epi8(a, _mm512_set1_epi8(x as i8)) }
     }

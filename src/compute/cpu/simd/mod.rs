@@ -177,6 +177,9 @@ pub(super) trait Simd: Copy {
     unsafe fn shift_right<const N: i32>(a: Self::B) -> Self::B;
     unsafe fn shift_left<const N: i32>(a: Self::B) -> Self::B;
 
+    /// Of each byte, a number below 16, its entry.
+    unsafe fn lookup(codes: Self::B, table: &[i8; 16]) -> Self::B;
+
     /// To every byte, modulo 256.
     unsafe fn add_bytes(a: Self::B, x: u8) -> Self::B;
 
@@ -489,6 +492,7 @@ mod tests {
                 S::and(S::shift_right::<4>(w), 15),
                 S::and(S::shift_left::<2>(w), 0x30),
                 S::or(S::and(w, 15), S::and(w, 0x10)),
+                S::lookup(S::and(w, 15), &[-127, 3, 5, -1, 127, 9, -128, 0, 8, 7, 6, 5, 4, 3, 2, 1]),
             ] {
                 S::store_bytes(b.as_mut_ptr(), v);
                 out.extend(b.iter().map(|x| f64::from(*x)));

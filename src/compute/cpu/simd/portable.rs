@@ -176,6 +176,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn lookup(codes: [u8; 64], table: &[i8; 16]) -> [u8; 64] {
+        codes.map(|code| table[usize::from(code & 15)] as u8)
+    }
+
+    #[inline(always)]
     unsafe fn add_bytes(a: [u8; 64], x: u8) -> [u8; 64] {
         a.map(|a| a.wrapping_add(x))
     }
