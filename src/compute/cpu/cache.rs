@@ -90,11 +90,6 @@ impl CacheShape {
         self.block_size * self.head_dim
     }
 
-    /// Elements of a token's value: a part of the key where it is latent.
-    pub(super) fn value_dim(&self) -> usize {
-        self.head_dim - self.latent.unwrap_or(0)
-    }
-
     /// Elements of one head's V in one block.
     pub(super) fn values(&self) -> usize {
         if self.latent.is_some() { 0 } else { self.half() }

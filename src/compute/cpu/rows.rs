@@ -1,7 +1,7 @@
 //! Operations on one token's row: activations to bytes, sums, rotary embedding.
 
 use super::shared::Slots;
-use super::simd::{Isa, Simd, simd_fn};
+use super::simd::{Simd, simd_fn};
 use crate::compute::RopeStyle;
 use std::ops::Range;
 
