@@ -238,7 +238,6 @@ fn words_beside_added_tokens_get_the_ids_of_the_library() {
         "\n\n a\n",
         "  ▁▁a",
         "<0x0A>",
-        "<unk>",
         "ĠaĠ",
     ];
     for (name, json) in recipes() {

@@ -2,8 +2,10 @@ use super::hub::AddedFlags;
 use super::normalizer::normalize;
 use super::vocab::{Kind, VocabSpec};
 use crate::protocol::TokenId;
+use regex_automata::meta::Regex;
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 /// What becomes of text that looks like a special token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,8 +197,10 @@ impl AddedFlags {
     }
 }
 
+/// As `\w` has it (UTS 18, annex C): letters, marks, decimal digits and connectors, but not `²`.
 fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
+    static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\w").expect("a valid pattern"));
+    WORD.is_match(&*c.encode_utf8(&mut [0; 4]))
 }
 
 /// A token's text as the file has it, and with spaces for its bars.
@@ -208,7 +212,13 @@ struct Written {
 /// All tokens that are found as they are written.
 fn all<'s>(spec: &'s VocabSpec, kinds: &'s [Kind]) -> impl Iterator<Item = (TokenId, Written, Special)> + 's {
     let template = [&spec.chat_template, &spec.tool_template].map(|text| text.as_deref().unwrap_or_default());
-    let is_found = |kind: &Kind| matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined);
+    // A tokenizer.json lists what is found so; the unknown token is only if it is listed.
+    let listed = spec.recipe.is_some();
+    let is_found = move |kind: &Kind| match kind {
+        Kind::Control | Kind::UserDefined => true,
+        Kind::Unknown => !listed,
+        _ => false,
+    };
     kinds.iter().enumerate().filter(move |(_, kind)| is_found(kind)).map(move |(id, kind)| {
         let written = spec.tokens.text(id);
         let shown = written.replace('▁', " ");
