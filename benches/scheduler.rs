@@ -11,7 +11,7 @@ use glassbox::base::Clock;
 use glassbox::config::EngineSettings;
 use glassbox::engine::Engine;
 use glassbox::kv::CacheSpec;
-use glassbox::model::ModelLimits;
+use glassbox::model::{ModelLimits, RopeLengths};
 use glassbox::protocol::{Command, Prompt, Request, RequestId, SamplingParams, SchedulerSettings};
 use glassbox::simulate::{Costs, Simulated};
 use glassbox::text::TextModel;
@@ -64,6 +64,7 @@ fn stepped(bencher: Bencher, running: usize, waiting: usize) {
     let clock = Clock::virtual_time();
     let limits = ModelLimits {
         vocab_size: 256,
+        rope_lengths: RopeLengths::Same,
         max_model_len: 4096,
         max_batched_tokens: running * PROMPT + 64,
         max_outputs: running,

@@ -7,7 +7,7 @@ use glassbox::base::{Clock, SplitMix};
 use glassbox::config::EngineSettings;
 use glassbox::engine::{Engine, Intake};
 use glassbox::kv::CacheSpec;
-use glassbox::model::ModelLimits;
+use glassbox::model::{ModelLimits, RopeLengths};
 use glassbox::protocol::*;
 use glassbox::simulate::{Costs, Simulated};
 use glassbox::text::TextModel;
@@ -116,6 +116,7 @@ fn limits(blocks: usize, block_size: usize, groups: Vec<CacheSpec>) -> ModelLimi
         bytes_per_block: 1,
         groups,
         cache_identity: "simulated".into(),
+        rope_lengths: RopeLengths::Same,
     }
 }
 

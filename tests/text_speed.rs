@@ -51,7 +51,8 @@ fn prose() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
     ["docs", "src"].iter().for_each(|folder| read(&root.join(folder), &mut all));
-    all.truncate(all.floor_char_boundary(1_000_000));
+    let end = (0..=1_000_000.min(all.len())).rfind(|at| all.is_char_boundary(*at)).unwrap();
+    all.truncate(end);
     all
 }
 

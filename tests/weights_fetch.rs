@@ -10,13 +10,11 @@ use glassbox::weights::{
 };
 use http_stub::{Stub, good_answer, length, respond};
 use sha2::{Digest as _, Sha256};
-use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 

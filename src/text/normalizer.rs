@@ -103,7 +103,8 @@ mod tests {
     proptest! {
         #[test]
         fn unicode_forms_equal_those_of_the_tokenizers_library(text in "[a-zÀ-ſ\u{301}\u{327}ﬁ각ᄀ\u{1161}½Ａ豈 ]{0,12}") {
-            let pairs: [(Normalizer, &dyn Fn(&mut NormalizedString)); 4] = [
+            type Reference<'a> = &'a dyn Fn(&mut NormalizedString);
+            let pairs: [(Normalizer, Reference); 4] = [
                 (Normalizer::Nfc, &|text| tokenizers::normalizers::NFC.normalize(text).expect("NFC")),
                 (Normalizer::Nfd, &|text| tokenizers::normalizers::NFD.normalize(text).expect("NFD")),
                 (Normalizer::Nfkc, &|text| tokenizers::normalizers::NFKC.normalize(text).expect("NFKC")),

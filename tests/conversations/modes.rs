@@ -235,7 +235,7 @@ pub fn layouts() -> Vec<Mode> {
     let sizes = sizes.into_iter().enumerate().map(|(at, (size, percent, happened))| {
         Mode::plain(format!("blocks of {size}"))
             .with(move |s| {
-                s.block_size = size;
+                s.block_size = Some(size);
                 s.prefix_cache = [PrefixCache::Hash, PrefixCache::Radix][at % 2];
             })
             .tight(percent)

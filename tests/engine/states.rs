@@ -85,7 +85,7 @@ fn questions() -> Vec<Question> {
         let own = (0..5 + i).map(|j| (i * 17 + j * 29) % 250);
         let prompt = common[..(i as usize * 8) % 33].iter().copied().chain(own).collect();
         let params = seeded(u64::from(i), 12 + i % 5);
-        let temperature = if i % 3 == 0 { 0.0 } else { 1.0 };
+        let temperature = if i.is_multiple_of(3) { 0.0 } else { 1.0 };
         Question { prompt, params: SamplingParams { temperature, ..params }, n: 1 + i % 3 }
     };
     (0..10).map(question).collect()

@@ -37,7 +37,7 @@ fn header(text: &str) -> Vec<u8> {
 fn cases() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let a = tensor("a", "F32", "[2]", "[0,8]");
     let deep = format!("{{\"a\":{}}}", "[".repeat(50_000));
-    let wide = format!("{{{}}}", vec![a.as_str(); 3].join(","));
+    let wide = format!("{{{}}}", [a.as_str(); 3].join(","));
     let field = |text: &str| header(&format!("{{\"a\":{{{text}}}}}"));
     vec![
         // Of the file.

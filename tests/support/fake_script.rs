@@ -28,6 +28,7 @@ pub fn model_info() -> ModelInfo {
         architecture: "llama".into(),
         parameters: 134_515_008,
         quantization: "Q4_1".into(),
+        quantized: None,
         file_bytes: 98_362_432,
         layers: 30,
         vocab_size: VOCAB,

@@ -9,7 +9,9 @@ use crate::compute::NormKind;
 
 fn on_all(mut each: impl FnMut(Cpu)) {
     for isa in Isa::available() {
-        [1, 3].map(|threads| each(Cpu::with_isa(Some(threads), isa)));
+        for threads in [1, 3] {
+            each(Cpu::with_isa(Some(threads), isa));
+        }
     }
 }
 

@@ -198,6 +198,7 @@ unsafe fn rotate_kernel<S: Simd>(head: &mut [f32], cos: &[f32], sin: &[f32], sty
 
 #[cfg(test)]
 mod tests {
+    use super::super::simd::Isa;
     use super::*;
 
     fn wave(n: usize, seed: f32) -> Vec<f32> {
