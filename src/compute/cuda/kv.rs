@@ -60,17 +60,17 @@ pub fn check(shape: &CacheShape) -> Result<()> {
     if !(1..=MOST_TOKENS).contains(&shape.block_size) {
         return refuse(format!("a block_size of 1 to {MOST_TOKENS} tokens, not {}", shape.block_size));
     }
-    let dim = shape.head_dim;
-    if dim == 0 || dim > MOST_DIM || !dim.is_multiple_of(16) {
-        return refuse(format!(
-            "heads whose size is a multiple of 16 up to {MOST_DIM}, not {dim}; use --device cpu"
-        ));
-    }
     if shape.latent.is_some() {
         return refuse(
             "keys and values in its cache: it has no kernels for latent ones (DeepSeek); use --device cpu"
                 .into(),
         );
+    }
+    let dim = shape.head_dim;
+    if dim == 0 || dim > MOST_DIM || !dim.is_multiple_of(16) {
+        return refuse(format!(
+            "heads whose size is a multiple of 16 up to {MOST_DIM}, not {dim}; use --device cpu"
+        ));
     }
     code(shape.dtype).map(drop)
 }
