@@ -67,7 +67,8 @@ impl Bench {
                 Span { first: 0, len: BEFORE, start: 0, table: &other[0] },
                 Span { first: BEFORE, len: *len, start, table: &other[1] },
             ];
-            let far = [Span { table: &[3], ..own[0] }, Span { table: &[4], ..own[1] }];
+            // Whoever takes the other group has two sequences in one block.
+            let far = [Span { table: &[3], ..own[0] }, Span { table: &[3], ..own[1] }];
             let groups = [far.to_vec(), own.to_vec()];
             let tokens = vec![0; BEFORE + len];
             self.cuda.begin(&Step { tokens: &tokens, groups: &groups, ropes: &[], wanted: &[0] }).unwrap();
