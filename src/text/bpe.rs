@@ -37,7 +37,11 @@ pub(super) fn join<P: Ord>(
     let mut pieces = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
-        let (part, behind) = rest.split_at(rest.floor_char_boundary(LONGEST));
+        let mut end = rest.len().min(LONGEST);
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (part, behind) = rest.split_at(end);
         let symbols = join_part(part, &mut priority).into_iter().filter(|symbol| symbol.len > 0);
         pieces.extend(symbols.map(|symbol| &part[symbol.start as usize..][..symbol.len as usize]));
         rest = behind;
