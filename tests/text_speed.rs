@@ -51,9 +51,12 @@ fn prose() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
     ["docs", "src"].iter().for_each(|folder| read(&root.join(folder), &mut all));
-    let end = (0..=1_000_000.min(all.len())).rfind(|at| all.is_char_boundary(*at)).unwrap();
-    all.truncate(end);
-    all
+    all.chars()
+        .scan(0, |bytes, c| {
+            *bytes += c.len_utf8();
+            (*bytes <= 1_000_000).then_some(c)
+        })
+        .collect()
 }
 
 /// The shortest of some, in milliseconds.

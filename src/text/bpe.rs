@@ -4,24 +4,28 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// A run of text; a link of the list of them.
+/// A run of text; a link of the list of them. Places are `u32`: of a long text, half the memory is half the
+/// way to it.
 #[derive(Clone, Copy)]
 struct Symbol {
-    start: usize,
+    start: u32,
     /// In bytes; 0 once joined to its left neighbour.
-    len: usize,
-    previous: usize,
-    next: usize,
+    len: u32,
+    previous: u32,
+    next: u32,
 }
 
-const NONE: usize = usize::MAX;
+const NONE: u32 = u32::MAX;
+
+/// Of what is joined at once, in bytes; what is longer is cut, as nothing that a model takes is.
+const LONGEST: usize = 1 << 31;
 
 /// Two neighbours that may be joined, as they were when found.
 struct Pair<P> {
     priority: P,
-    left: Reverse<usize>,
-    right: usize,
-    len: usize,
+    left: Reverse<u32>,
+    right: u32,
+    len: u32,
 }
 
 /// Cuts `text` into characters and joins neighbours, the pair of the highest priority first, the
@@ -30,41 +34,50 @@ pub(super) fn join<P: Ord>(
     text: &str,
     mut priority: impl FnMut(&str, usize) -> Option<P>,
 ) -> impl Iterator<Item = &str> {
-    let mut symbols = characters(text);
-    let mut queue = BinaryHeap::new();
-    let mut propose = |symbols: &[Symbol], left: usize, right: usize, queue: &mut BinaryHeap<Pair<P>>| {
-        let Symbol { start, len: at, .. } = symbols[left];
-        let len = at + symbols[right].len;
-        if let Some(priority) = priority(&text[start..start + len], at) {
-            queue.push(Pair { priority, left: Reverse(left), right, len });
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let mut end = rest.len().min(LONGEST);
+        while !rest.is_char_boundary(end) {
+            end -= 1;
         }
-    };
-    for right in 1..symbols.len() {
-        propose(&symbols, right - 1, right, &mut queue);
+        let (part, behind) = rest.split_at(end);
+        let symbols = join_part(part, &mut priority).into_iter().filter(|symbol| symbol.len > 0);
+        pieces.extend(symbols.map(|symbol| &part[symbol.start as usize..][..symbol.len as usize]));
+        rest = behind;
     }
+    pieces.into_iter()
+}
+
+fn join_part<P: Ord>(text: &str, mut priority: impl FnMut(&str, usize) -> Option<P>) -> Vec<Symbol> {
+    let mut symbols = characters(text);
+    let mut propose = |symbols: &[Symbol], left: u32, right: u32| {
+        let Symbol { start, len: at, .. } = symbols[left as usize];
+        let len = at + symbols[right as usize].len;
+        let priority = priority(&text[start as usize..][..len as usize], at as usize)?;
+        Some(Pair { priority, left: Reverse(left), right, len })
+    };
+    let pairs = (1..symbols.len() as u32).filter_map(|right| propose(&symbols, right - 1, right));
+    // Made of all at once, a heap takes linear time.
+    let mut queue = BinaryHeap::from(pairs.collect::<Vec<_>>());
     while let Some(Pair { left: Reverse(left), right, len, .. }) = queue.pop() {
-        let is_stale = symbols[left].len == 0
-            || symbols[right].len == 0
-            || symbols[left].next != right
-            || symbols[left].len + symbols[right].len != len;
+        let [one, other] = [left, right].map(|place| symbols[place as usize]);
+        let is_stale = one.len == 0 || other.len == 0 || one.next != right || one.len + other.len != len;
         if is_stale {
             continue;
         }
-        let after = symbols[right].next;
-        symbols[left].len = len;
-        symbols[left].next = after;
-        symbols[right].len = 0;
-        if after != NONE {
-            symbols[after].previous = left;
-            propose(&symbols, left, after, &mut queue);
+        symbols[left as usize].len = len;
+        symbols[left as usize].next = other.next;
+        symbols[right as usize].len = 0;
+        if other.next != NONE {
+            symbols[other.next as usize].previous = left;
+            queue.extend(propose(&symbols, left, other.next));
         }
-        let before = symbols[left].previous;
-        if before != NONE {
-            propose(&symbols, before, left, &mut queue);
+        if one.previous != NONE {
+            queue.extend(propose(&symbols, one.previous, left));
         }
     }
-    let whole = symbols.into_iter().filter(|symbol| symbol.len > 0);
-    whole.map(|symbol| &text[symbol.start..symbol.start + symbol.len])
+    symbols
 }
 
 fn characters(text: &str) -> Vec<Symbol> {
@@ -72,10 +85,10 @@ fn characters(text: &str) -> Vec<Symbol> {
         .char_indices()
         .enumerate()
         .map(|(at, (start, c))| Symbol {
-            start,
-            len: c.len_utf8(),
-            previous: at.checked_sub(1).unwrap_or(NONE),
-            next: at + 1,
+            start: start as u32,
+            len: c.len_utf8() as u32,
+            previous: (at as u32).checked_sub(1).unwrap_or(NONE),
+            next: at as u32 + 1,
         })
         .collect();
     if let Some(last) = symbols.last_mut() {

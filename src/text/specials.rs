@@ -185,15 +185,17 @@ impl AddedFlags {
     /// What a token takes of `text` that is found at `at..end`, where all before `done` is taken; none
     /// where it is part of a word and must not be.
     fn range(self, text: &str, done: usize, at: usize, end: usize) -> Option<(usize, usize)> {
-        let (before, behind) = (&text[done..at], &text[end..]);
-        let touches_word =
-            text[..at].chars().next_back().is_some_and(is_word) || behind.chars().next().is_some_and(is_word);
-        if self.single_word && touches_word {
+        let touches_word = || {
+            let (before, behind) = (text[..at].chars().next_back(), text[end..].chars().next());
+            before.is_some_and(is_word) || behind.is_some_and(is_word)
+        };
+        if self.single_word && touches_word() {
             return None;
         }
-        let start = if self.lstrip { done + before.trim_end().len() } else { at };
-        let space = behind.len() - behind.trim_start().len();
-        Some((start, if self.rstrip { end + space } else { end }))
+        // Only where it is asked for: looking over a long run from each of its tokens takes long.
+        let start = if self.lstrip { done + text[done..at].trim_end().len() } else { at };
+        let end = if self.rstrip { text.len() - text[end..].trim_start().len() } else { end };
+        Some((start, end))
     }
 }
 
@@ -329,6 +331,18 @@ mod tests {
             [Text("x"), Token(0), Text("é"), Token(1), Text("<|a|")]
         );
         assert_eq!(split(&found, text, Specials::Text), [Text(text)]);
+    }
+
+    // BUGLOG T16.
+    #[test]
+    fn a_long_run_of_tokens_is_looked_over_once() {
+        let found = specials(&[("\n\n", 4)], "");
+        let (text, mut tokens) = ("\n".repeat(400_000), 0);
+        let start = std::time::Instant::now();
+        found.split(&text, Specials::Text, |_| tokens += 1);
+        assert_eq!(tokens, text.len() / 2);
+        // A few milliseconds; looking over the rest at each token takes a minute.
+        assert!(start.elapsed() < std::time::Duration::from_secs(10), "{:?}", start.elapsed());
     }
 
     #[test]
