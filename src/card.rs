@@ -21,7 +21,7 @@ pub fn file_card(file: &Checkpoint, summary: &Summary, name: &str, settings: &En
     FileCard {
         name_parts: named_parts(name, summary),
         layers: summary.layers,
-        vocabulary: summary.vocabulary,
+        vocabulary: summary.vocabulary.or_else(|| vocabulary(file, &summary.architecture)),
         formats: formats(summary),
         tensors: groups(file),
         kv_bytes_per_token: facts.as_ref().map(|facts| facts.kv_bytes_per_token as u64),
@@ -38,6 +38,11 @@ pub fn file_card(file: &Checkpoint, summary: &Summary, name: &str, settings: &En
         memory: runs.iter().find(|place| place.chosen).map(|place| place.memory.clone()),
         runs,
     }
+}
+
+/// Of a folder, whose tokens are in another file.
+fn vocabulary(file: &Checkpoint, architecture: &str) -> Option<u64> {
+    file.u64(&format!("{architecture}.vocab_size")).ok().flatten()
 }
 
 /// The file's own title tells more than a name of a catalogue or a file.

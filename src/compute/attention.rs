@@ -97,7 +97,7 @@ pub struct AttentionSpec<'a, B: Backend> {
     pub key_norm: Option<HeadNorm<'a, B>>,
     /// `None`: positions are told some other way, or not at all.
     pub rope: Option<&'a RopeTable>,
-    /// Of the [`Step`]: whose block tables these are, and which of its rope tables.
+    /// Of the [`Step`](super::Step): whose block tables these are, and which of its rope tables.
     pub group: usize,
     pub rope_index: usize,
 }

@@ -37,7 +37,7 @@ pub trait Backend: Send + Sized + 'static {
     }
 
     /// Takes times itself from here on, in one pass of `every` so many, for [`Backend::take_profile`]. `false`
-    /// where it does not: [`Profiled`] can.
+    /// where it does not: [`Profiled`](super::Profiled) can.
     fn sample_times(&mut self, every: u32) -> bool {
         let _ = every;
         false

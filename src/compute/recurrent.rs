@@ -6,7 +6,7 @@ use super::Backend;
 /// 0 finds zeros there, whatever was written before.
 pub struct State<'a, B: Backend> {
     pub cache: &'a mut B::Cache,
-    /// Of the [`Step`]: whose block tables these are.
+    /// Of the [`Step`](super::Step): whose block tables these are.
     pub group: usize,
     /// Values (f32) of the block before this part of the state.
     pub first: usize,

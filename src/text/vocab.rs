@@ -37,7 +37,7 @@ pub struct VocabSpec {
     pub tool_template: Option<String>,
     pub pad: Option<TokenId>,
     /// How text becomes tokens, where a `tokenizer.json` says it; it stands for `pre` and for what only
-    /// `llama` vocabularies have, and its merges have [`BETWEEN`](super::hub::BETWEEN) in place of a space.
+    /// `llama` vocabularies have, and its merges have a sign that no token has in place of a space.
     pub recipe: Option<Recipe>,
     /// Of those tokens that are found in a special way, as a `tokenizer.json` has them.
     pub added_flags: HashMap<TokenId, AddedFlags>,

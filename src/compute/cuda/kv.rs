@@ -113,7 +113,7 @@ pub struct Store<'a> {
 /// How each head is normalised alone.
 #[derive(Clone, Copy)]
 pub struct HeadNorm<'a> {
-    /// Weights [head_dim], or [heads, head_dim] where `each` head has its own.
+    /// Weights `[head_dim]`, or `[heads, head_dim]` where `each` head has its own.
     pub norm: Norm<'a>,
     pub each: bool,
 }
