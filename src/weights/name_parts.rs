@@ -121,7 +121,8 @@ fn size(text: &str) -> Option<String> {
 }
 
 fn amount(text: &str) -> Option<String> {
-    let (digits, unit) = text.split_at(text.len().checked_sub(1)?);
+    let (at, _) = text.char_indices().next_back()?;
+    let (digits, unit) = text.split_at(at);
     let unit = match unit {
         "b" => "billion",
         "m" => "million",

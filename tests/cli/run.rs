@@ -204,7 +204,7 @@ fn a_file_that_is_no_model_is_77_and_says_why() {
         ("text.gguf", &b"This is no model."[..], "text.gguf"),
         ("empty.gguf", b"", "empty.gguf"),
         ("cut.gguf", &bytes[..bytes.len() / 2], "cut.gguf"),
-        ("yeti.gguf", &other, "\"yeti9\" is not supported; llama, qwen2, gemma3"),
+        ("yeti.gguf", &other, "\"yeti9\" is not supported; command-r, deepseek2"),
     ] {
         let path = home.write(file, content);
         let said = home.run(&["run", &path, "hi"]).refused(77);

@@ -3,9 +3,10 @@
 use super::grouped::Grouped;
 use super::project::{Bench, product};
 use super::routing::{self, Choice};
+use super::rows::Quantized;
 use super::shared::Slots;
 use super::{Cpu, matmul, rows};
-use crate::compute::{DeviceError, Experts, Result, Routing};
+use crate::compute::{DeviceError, Experts, MixtureShape, Result, Routing};
 
 /// What rows come to inside their experts waits in no more than this, or in what 16 rows take.
 const MOST_WAITING_BYTES: usize = 64 << 20;
@@ -44,6 +45,19 @@ impl Default for Mixing {
     }
 }
 
+impl Mixing {
+    /// Most memory for passes of so many rows: floats and, of the widest, bytes.
+    pub(super) fn bytes_for(rows: usize, mixture: &MixtureShape) -> usize {
+        let MixtureShape { top, dim, width, .. } = *mixture;
+        let places = rows.min(rows_at_once(MOST_WAITING_BYTES, top, dim + width)) * top;
+        places * (dim + width) * size_of::<f32>() + Quantized::bytes_for(places, dim.max(width))
+    }
+}
+
+fn rows_at_once(bytes: usize, top: usize, columns: usize) -> usize {
+    (bytes / (size_of::<f32>() * top * columns)).max(16)
+}
+
 impl Cpu {
     pub(super) fn mix_experts(
         &mut self,
@@ -63,7 +77,7 @@ impl Cpu {
                 "matrices of {count} experts of {dim} x {width} do not fit together"
             )));
         }
-        let at_once = (self.mixing.most_waiting_bytes / (4 * routing.top * (dim + width))).max(16);
+        let at_once = rows_at_once(self.mixing.most_waiting_bytes, routing.top, dim + width);
         let mut mixing = std::mem::take(&mut self.mixing);
         for first in (0..rows).step_by(at_once) {
             let rows = at_once.min(rows - first);

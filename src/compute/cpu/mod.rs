@@ -56,7 +56,8 @@ use self::rows::Quantized;
 use self::table::Table;
 use crate::compute::{
     Activation, AttentionSpec, Backend, By, CacheShape, Columns, Convolution, DeltaRule, Device, DeviceError,
-    Experts, Gate, HeadColumns, MatrixSize, Meter, Norm, Result, Routing, Scan, Span, State, Write,
+    Experts, Gate, HeadColumns, MatrixSize, Meter, MixtureShape, Norm, Result, Routing, Scan, Span, State,
+    Write,
 };
 use crate::weights::{BlockFormat, Checkpoint, Tensor, TensorInfo};
 use std::ops::Range;
@@ -365,6 +366,10 @@ impl Backend for Cpu {
 
     fn scratch_bytes(&self, rows: usize, columns: usize) -> usize {
         rows * columns * size_of::<f32>() + Quantized::bytes_for(rows, columns) + attend::MOST_PARTIALS_BYTES
+    }
+
+    fn mixture_bytes(&self, rows: usize, mixture: &MixtureShape) -> usize {
+        Mixing::bytes_for(rows, mixture)
     }
 
     fn meter(&self) -> Option<Meter> {

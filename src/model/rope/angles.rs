@@ -43,20 +43,23 @@ pub(super) fn dynamic(base: f32, dims: usize, factor: f32, trained: usize, len: 
 /// Pairs that turn often within the trained length stay as they are, those that do not turn once are slowed
 /// by the factor, and those between by a part of it (Peng et al. 2023, section 3.2).
 pub(super) fn yarn(base: f32, dims: usize, scaling: &Yarn) -> Angles {
-    // The pair that turns so many times within the original context.
-    let pair = |turns: f32| dims as f32 * (scaling.original as f32 / (turns * TAU)).ln() / (2.0 * base.ln());
+    // The pair that turns so many times within the original context. Between two of them is a difference of
+    // near numbers.
+    let (pairs, base_ln, original) = (dims as f64, f64::from(base).ln(), scaling.original as f64);
+    let pair =
+        |turns: f32| pairs * (original / (f64::from(turns) * std::f64::consts::TAU)).ln() / (2.0 * base_ln);
     let (mut low, mut high) = (pair(scaling.beta_fast), pair(scaling.beta_slow));
     if scaling.truncate {
         (low, high) = (low.floor(), high.ceil());
     }
-    (low, high) = (low.max(0.0), high.min(dims as f32 - 1.0));
+    (low, high) = (low.max(0.0), high.min(pairs - 1.0));
     if low == high {
         high += 0.001; // no division by nothing
     }
     let mut angles = plain(base, dims);
     for (i, angle) in angles.inverse_frequencies.iter_mut().enumerate() {
-        let slowed = ((i as f32 - low) / (high - low)).clamp(0.0, 1.0);
-        *angle = *angle / scaling.factor * slowed + *angle * (1.0 - slowed);
+        let slowed = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+        *angle = *angle / scaling.factor * slowed as f32 + *angle * (1.0 - slowed) as f32;
     }
     Angles { factor: scaling.attention, ..angles }
 }
