@@ -23,9 +23,11 @@ impl Bound {
     }
 
     /// Activations are rounded to bytes, 1 / 254 of the largest of 32, before every matrix, and F8 to bytes as
-    /// well; 64 columns average little of it. Measured worst: 2.4e-2.
-    fn of_bytes(case: &Case) -> Self {
-        Self { relative: 3e-2, noise: case.noise }
+    /// well; 64 columns average little of it. Measured worst: 1.3e-2; of experts, whose gates clamp what came of
+    /// rounded activations and are rounded again, 3.8e-2.
+    fn of_bytes(case: &Case, file: &Checkpoint) -> Self {
+        let experts = file.info("blk.0.ffn_gate_exps.weight").is_some();
+        Self { relative: if experts { 5e-2 } else { 3e-2 }, noise: case.noise }
     }
 
     fn of(&self, range: f32) -> f32 {
@@ -49,7 +51,7 @@ pub fn check(case: &Case) -> Outcome {
     let file = case.open();
     let (formats, exact) = formats(&file);
     let load = |file| Model::load(file).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-    let bound = if exact { Bound::of_floats(case) } else { Bound::of_bytes(case) };
+    let bound = if exact { Bound::of_floats(case) } else { Bound::of_bytes(case, &file) };
     let mut model = load(&file);
     let mut outcome = logits_and_tokens(case, &bound, &mut model);
     itself(case, &mut model, &mut outcome);
