@@ -31,6 +31,8 @@ mod table;
 #[cfg(test)]
 mod attention_tests;
 #[cfg(test)]
+mod blind_tests;
+#[cfg(test)]
 mod expert_tests;
 #[cfg(test)]
 mod kernel_tests;
