@@ -313,6 +313,32 @@ fn a_folder_gets_bytes_with_a_scale_for_each_row() {
     }
 }
 
+/// What is written is what is read, but for what a byte loses of each weight.
+#[test]
+fn a_written_folder_is_a_model() {
+    let from = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/checkpoints/llama_sharded"));
+    let before = Checkpoint::open(from).unwrap();
+    for (to, format, loss) in
+        [(FolderFormat::Int8, BlockFormat::Q8_0, 0.02), (FolderFormat::Fp8, BlockFormat::F8, 0.05)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        write_folder(from, to, &out, false, &mut go_on).unwrap();
+        let after = Checkpoint::open(&out).unwrap();
+        assert_eq!(after.tensors().len(), before.tensors().len());
+        for tensor in before.tensors() {
+            let [old, new] = [&before, &after].map(|file| file.tensor(&tensor.name).unwrap());
+            let encoded = tensor.name.starts_with("blk.") && tensor.rows() > 1;
+            assert_eq!(new.info.format, if encoded { format } else { tensor.format }, "{}", tensor.name);
+            let (old, new) = (old.to_f32(), new.to_f32());
+            let length = |x: &mut dyn Iterator<Item = f32>| x.map(|x| x * x).sum::<f32>().sqrt();
+            let error =
+                length(&mut old.iter().zip(&new).map(|(a, b)| a - b)) / length(&mut old.iter().copied());
+            assert!(error <= if encoded { loss } else { 0.0 }, "{}: {error}", tensor.name);
+        }
+    }
+}
+
 #[test]
 fn folders_that_are_none_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -326,13 +352,13 @@ fn folders_that_are_none_are_refused() {
     let path = from.join("model-1.safetensors");
     let whole = std::fs::read(&path).unwrap();
     for (cut, wanted) in
-        [(4, "length of its header"), (20, "within its header"), (whole.len() - 1, "not in the file")]
+        [(4, "ends after 4 bytes"), (20, "its header is"), (whole.len() - 1, "its data end at")]
     {
         std::fs::write(&path, &whole[..cut]).unwrap();
         let said = said(&from);
         assert!(said.contains("model-1.safetensors") && said.contains(wanted), "{said}");
     }
     std::fs::write(&path, [u64::MAX.to_le_bytes().as_slice(), b"{}"].concat()).unwrap();
-    assert!(said(&from).contains("too long"));
+    assert!(said(&from).contains("bytes long, at most"));
     assert!(!dir.path().join("out/config.json").exists());
 }

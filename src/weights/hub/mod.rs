@@ -63,6 +63,7 @@ mod weights;
 
 pub(in crate::weights) use content::refuse_pickle;
 pub(in crate::weights) use names::{Table, original};
+pub(in crate::weights) use safetensors::{Entry, parse as entries};
 
 use super::bytes::Bytes;
 use super::checkpoint::{Checkpoint, CheckpointError};

@@ -19,7 +19,7 @@ const MOST_DIMS: usize = 8;
 
 /// A tensor of a file.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Entry {
+pub(in crate::weights) struct Entry {
     pub name: String,
     pub dtype: Dtype,
     /// Outermost first; empty for a scalar.
@@ -37,7 +37,7 @@ pub(super) fn looks_like(file: &[u8]) -> bool {
 ///
 /// # Errors
 /// What is wrong with the file.
-pub(super) fn parse(file: &[u8]) -> Result<Vec<Entry>, String> {
+pub(in crate::weights) fn parse(file: &[u8]) -> Result<Vec<Entry>, String> {
     let len = header_len(file)?;
     let (header, data_start) = (&file[LENGTH_BYTES..][..len], LENGTH_BYTES + len);
     if header.first() != Some(&b'{') {

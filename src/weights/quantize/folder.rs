@@ -127,7 +127,7 @@ impl Folder<'_> {
     fn shard(&mut self, path: &Path) -> Result<(), QuantizeError> {
         let wrong = |problem: String| QuantizeError::Folder { path: path.to_owned(), problem };
         let file = Bytes::map(path).map_err(|error| wrong(error.to_string()))?;
-        let (entries, start) = entries(&file).map_err(wrong)?;
+        let entries = entries(&file).map_err(wrong)?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let planned = self.planned(&entries, &name);
         let part = part_path(&self.to.join(&name));
@@ -135,7 +135,7 @@ impl Folder<'_> {
         let mut out = BufWriter::new(File::create(&part).map_err(failed)?);
         out.write_all(&header(&planned)).map_err(failed)?;
         for entry in &entries {
-            let data = &file[start..][entry.place.clone()];
+            let data = &file[entry.place.clone()];
             match self.encodes(entry) {
                 None => out.write_all(data).map_err(failed)?,
                 Some((cols, from)) => {

@@ -3,11 +3,9 @@
 
 use crate::weights::BlockFormat;
 use crate::weights::bytes::Bytes;
+use crate::weights::hub;
 use serde_json::{Map, Value, json};
 use std::ops::Range;
-
-/// Of one file; larger headers are refused, as the format says.
-const MAX_HEADER_BYTES: usize = 100_000_000;
 
 /// A tensor of a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +14,7 @@ pub(super) struct Entry {
     pub dtype: String,
     /// Outermost first.
     pub shape: Vec<usize>,
-    /// From the start of the data.
+    /// In the file that is read; from the start of the data in one that is written.
     pub place: Range<usize>,
 }
 
@@ -31,41 +29,15 @@ impl Entry {
     }
 }
 
-/// The tensors of a file, in the order of their data, and where the data starts.
-pub(super) fn entries(file: &Bytes) -> Result<(Vec<Entry>, usize), String> {
-    let len = file.first_chunk::<8>().ok_or("it ends within the length of its header")?;
-    let len = usize::try_from(u64::from_le_bytes(*len)).ok().filter(|len| *len <= MAX_HEADER_BYTES);
-    let start = len.ok_or("its header would be too long")? + 8;
-    let header = file.get(8..start).ok_or("it ends within its header")?;
-    let header: Map<String, Value> =
-        serde_json::from_slice(header).map_err(|e| format!("its header: {e}"))?;
-    let data = file.len() - start;
-    let described = header.iter().filter(|(name, _)| *name != "__metadata__");
-    let mut entries =
-        described.map(|(name, value)| entry(name, value, data)).collect::<Result<Vec<_>, _>>()?;
-    entries.sort_by_key(|entry| entry.place.start);
-    Ok((entries, start))
-}
-
-fn entry(name: &str, value: &Value, data: usize) -> Result<Entry, String> {
-    let wrong = |what: &str| format!("tensor {name:?}: {what}");
-    let numbers = |key: &str| -> Option<Vec<usize>> {
-        value[key].as_array()?.iter().map(|n| usize::try_from(n.as_u64()?).ok()).collect()
+/// The tensors of a file, in the order of their data.
+pub(super) fn entries(file: &Bytes) -> Result<Vec<Entry>, String> {
+    let read = |hub::Entry { name, dtype, shape, range }| Entry {
+        name,
+        dtype: dtype.name().to_owned(),
+        shape,
+        place: range,
     };
-    let shape = numbers("shape").ok_or_else(|| wrong("no shape"))?;
-    let dtype = value["dtype"].as_str().ok_or_else(|| wrong("no dtype"))?.to_owned();
-    let place = match numbers("data_offsets").as_deref() {
-        Some(&[start, end]) if start <= end && end <= data => start..end,
-        _ => return Err(wrong("its data is not in the file")),
-    };
-    let entry = Entry { name: name.to_owned(), dtype, shape, place };
-    if let Some(format) = entry.format() {
-        let bytes = entry.shape.iter().try_fold(format.block_bytes(), |bytes, dim| bytes.checked_mul(*dim));
-        if bytes != Some(entry.place.len()) {
-            return Err(wrong("its shape and its bytes do not agree"));
-        }
-    }
-    Ok(entry)
+    Ok(hub::entries(file)?.into_iter().map(read).collect())
 }
 
 /// Length and header of a file with these tensors one after the other; a multiple of 8 bytes.
