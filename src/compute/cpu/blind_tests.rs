@@ -1,5 +1,7 @@
 //! Rows of queries that may look at nothing.
 
+#![allow(clippy::unwrap_used)]
+
 use super::attention::{Desk, Merged, Query, SplitJob, attend_split, merge};
 use super::cache::{Cache, store_token};
 use super::*;
