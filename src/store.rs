@@ -97,8 +97,7 @@ impl Store {
         Ok(Found { name: model.name.clone(), path, origin: Origin::Catalogue, reasoning: model.reasoning })
     }
 
-    /// A repository of a hub. How large it is, is not known before it is asked, so nobody is asked for
-    /// consent by the way: `models pull` and `--yes` fetch, everything else says how.
+    /// A repository of a hub. How large it is, only the hub knows.
     fn obtain_repository(
         &self,
         wanted: &Repository,
@@ -106,7 +105,15 @@ impl Store {
         if_missing: IfMissing,
         quiet: bool,
     ) -> Result<Found, Quit> {
-        if if_missing != IfMissing::Fetch {
+        let fetch = match if_missing {
+            IfMissing::Fetch => true,
+            IfMissing::Ask => {
+                let question = format!("{} is not here. Fetch it from the hub?", wanted.name);
+                !self.offline && agreed(&question).unwrap_or(false)
+            }
+            IfMissing::Refuse => false,
+        };
+        if !fetch {
             return Err(Quit::new(Status::NoModel, missing.to_string()).advise(format!(
                 "glassbox models pull {} fetches it; --yes does so on the way",
                 missing.wanted
@@ -306,18 +313,22 @@ fn phase(phase: Phase) -> &'static str {
 
 /// Only at a terminal: a script gets an exit status, never a question.
 fn ask(model: &CatalogueModel, dirs: &ModelDirs) -> io::Result<bool> {
+    let (name, megabytes) = (&model.name, model.bytes() as f64 / 1e6);
+    let target = dirs.root.join(name);
+    agreed(&format!(
+        "{name} is not here. Fetch {megabytes:.1} MB ({}) to {}?",
+        model.licence,
+        target.display()
+    ))
+}
+
+/// Yes, from a person at a terminal.
+fn agreed(question: &str) -> io::Result<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(false);
     }
-    let (name, megabytes) = (&model.name, model.bytes() as f64 / 1e6);
-    let target = dirs.root.join(name);
     let mut err = io::stderr();
-    write!(
-        err,
-        "{name} is not here. Fetch {megabytes:.1} MB ({}) to {}? [y/N] ",
-        model.licence,
-        target.display()
-    )?;
+    write!(err, "{question} [y/N] ")?;
     err.flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
