@@ -99,6 +99,16 @@ fn descend(folder: &str, parts: &[&str], found: &mut Vec<String>, budget: &mut u
         // No folder at all, or one more.
         descend(folder, rest, found, budget);
     }
+    if !part.contains(['*', '?']) {
+        // A name is itself, however many stand beside it.
+        let path = format!("{folder}{part}");
+        match rest.is_empty() {
+            true if Path::new(&path).is_file() => found.push(path),
+            true => {}
+            false => descend(&format!("{path}/"), rest, found, budget),
+        }
+        return;
+    }
     for entry in list(folder) {
         if *budget == 0 || found.len() > MOST_FILES * 8 {
             return;
