@@ -1,4 +1,4 @@
-use super::{Bench, LANES, States, TOKENS, sigmoid, softplus, whole_vectors};
+use super::{Bench, LANES, TOKENS, sigmoid, softplus, whole_vectors};
 use crate::compute::cpu::shared::Slots;
 use crate::compute::cpu::simd::{Simd, simd_fn};
 use crate::compute::cpu::{Cpu, Isa};
@@ -24,17 +24,8 @@ impl Cpu {
         whole_vectors("keys", rule.key_dim)?;
         whole_vectors("values", rule.value_dim)?;
         let size = rule.key_dim * rule.value_dim;
-        let states = States::new(state.cache, state.first, rule.value_heads * size);
-        let (out, benches, isa) = (Slots::new(out), Slots::new(&mut self.recurrent), self.isa);
-        self.pool.run(spans.len() * rule.value_heads, |task, thread| {
-            let (span, head) = (&spans[task / rule.value_heads], task % rule.value_heads);
-            // SAFETY: a thread runs one task at a time, and a head of a sequence is one task.
-            let (bench, state) =
-                unsafe { (benches.one(thread), states.take(span, head * size..(head + 1) * size)) };
-            for first in (0..span.len).step_by(TOKENS) {
-                let rows = span.first + first..span.first + span.len.min(first + TOKENS);
-                rule.tokens(isa, head, rows, (x, gates), &out, state, bench);
-            }
+        self.for_heads(out, spans, (rule.value_heads, size), state, |isa, head, rows, out, state, bench| {
+            rule.tokens(isa, head, rows, (x, gates), out, state, bench);
         });
         Ok(())
     }

@@ -10,7 +10,8 @@ mod tests;
 
 use super::cache::Cache;
 use super::shared::Slots;
-use crate::compute::{DeviceError, Result, Span};
+use super::{Cpu, Isa};
+use crate::compute::{DeviceError, Result, Span, State};
 use std::ops::Range;
 
 /// Tokens that a thread takes at a time: what is made ready for them stays in the first-level cache beside
@@ -60,6 +61,32 @@ impl<'a> States<'a> {
             values.fill(0.0);
         }
         values
+    }
+}
+
+impl Cpu {
+    /// Calls `tokens` for every head of every sequence with some rows after the other, and the head's `size`
+    /// values of the state.
+    fn for_heads(
+        &mut self,
+        out: &mut [f32],
+        spans: &[Span],
+        (heads, size): (usize, usize),
+        state: State<Self>,
+        tokens: impl Fn(Isa, usize, Range<usize>, &Slots<f32>, &mut [f32], &mut Bench) + Sync,
+    ) {
+        let states = States::new(state.cache, state.first, heads * size);
+        let (out, benches, isa) = (Slots::new(out), Slots::new(&mut self.recurrent), self.isa);
+        self.pool.run(spans.len() * heads, |task, thread| {
+            let (span, head) = (&spans[task / heads], task % heads);
+            // SAFETY: a thread runs one task at a time, and a head of a sequence is one task.
+            let (bench, state) =
+                unsafe { (benches.one(thread), states.take(span, head * size..(head + 1) * size)) };
+            for first in (0..span.len).step_by(TOKENS) {
+                let rows = span.first + first..span.first + span.len.min(first + TOKENS);
+                tokens(isa, head, rows, &out, state, bench);
+            }
+        });
     }
 }
 

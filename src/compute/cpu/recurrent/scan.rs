@@ -1,4 +1,4 @@
-use super::{Bench, LANES, States, TOKENS, softplus, whole_vectors};
+use super::{Bench, LANES, TOKENS, softplus, whole_vectors};
 use crate::compute::cpu::shared::Slots;
 use crate::compute::cpu::simd::{Simd, simd_fn};
 use crate::compute::cpu::{Cpu, Isa};
@@ -20,17 +20,8 @@ impl Cpu {
     ) -> Result<()> {
         whole_vectors("states", scan.state)?;
         let size = scan.head_dim * scan.state;
-        let states = States::new(state.cache, state.first, scan.heads * size);
-        let (out, benches, isa) = (Slots::new(out), Slots::new(&mut self.recurrent), self.isa);
-        self.pool.run(spans.len() * scan.heads, |task, thread| {
-            let (span, head) = (&spans[task / scan.heads], task % scan.heads);
-            // SAFETY: a thread runs one task at a time, and a head of a sequence is one task.
-            let (bench, state) =
-                unsafe { (benches.one(thread), states.take(span, head * size..(head + 1) * size)) };
-            for first in (0..span.len).step_by(TOKENS) {
-                let rows = span.first + first..span.first + span.len.min(first + TOKENS);
-                scan.tokens(isa, head, rows, (x, dt), &out, state, bench);
-            }
+        self.for_heads(out, spans, (scan.heads, size), state, |isa, head, rows, out, state, bench| {
+            scan.tokens(isa, head, rows, (x, dt), out, state, bench);
         });
         Ok(())
     }
