@@ -119,7 +119,6 @@ mod tests {
             window: Some(512),
             recurrent: 0,
             latent: false,
-            kv_values_per_layer: 512,
             kv_bytes_per_token: 18_432,
             state_bytes: 0,
             experts: None,

@@ -1,6 +1,5 @@
 //! What a checkpoint is, told without loading it.
 
-use super::families::SUPPORTED;
 use super::load::{LoadError, configured};
 use crate::compute::CacheDtype;
 use crate::compute::cpu::Cpu;
@@ -16,8 +15,6 @@ pub struct Facts {
     pub recurrent: usize,
     /// One key for all heads, from which values are made.
     pub latent: bool,
-    /// Elements that one key and value of a layer have in the cache.
-    pub kv_values_per_layer: usize,
     /// Bytes of one token's keys and values in f16, over all layers.
     pub kv_bytes_per_token: usize,
     /// Of one sequence, over all layers that keep a state.
@@ -33,8 +30,6 @@ pub fn facts(file: &Checkpoint) -> Result<Facts, LoadError> {
     let (_, config) = configured::<Cpu>(file)?;
     let count = |fits: fn(&CacheSpec) -> bool| config.caches.iter().filter(|spec| fits(spec)).count();
     let recurrent = count(|spec| *spec == CacheSpec::Recurrent);
-    let kept = config.layers - recurrent;
-    let kv_bytes_per_token = config.kv_bytes_per_token(CacheDtype::F16);
     let number = |name: &str| {
         let value = file.u64(&format!("{}.{name}", config.architecture)).ok().flatten()?;
         usize::try_from(value).ok().filter(|value| *value > 0)
@@ -48,15 +43,9 @@ pub fn facts(file: &Checkpoint) -> Result<Facts, LoadError> {
         }),
         recurrent,
         latent: config.latent.is_some(),
-        kv_values_per_layer: kv_bytes_per_token / CacheDtype::F16.bytes() / kept.max(1),
-        kv_bytes_per_token,
+        kv_bytes_per_token: config.kv_bytes_per_token(CacheDtype::F16),
         state_bytes: recurrent * config.state_len * size_of::<f32>(),
         experts: number("expert_count").zip(number("expert_used_count")),
         context: config.context_length,
     })
-}
-
-/// The architecture is one that [`load`](super::load) knows.
-pub fn is_supported(architecture: &str) -> bool {
-    SUPPORTED.contains(&architecture)
 }

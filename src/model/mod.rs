@@ -27,7 +27,7 @@ mod threaded;
 
 pub use batch::{Batch, BlockCopy, Outputs, Row};
 pub use closed::Closed;
-pub use facts::{Facts, facts, is_supported};
+pub use facts::{Facts, facts};
 pub use families::SUPPORTED;
 pub use load::{BLOCK_SIZE, LoadError, LoadOptions, Loaded, Needs, encoded_for, load, needs, plan};
 pub use memory::{DoesNotFit, KvPlan};
